@@ -1,0 +1,46 @@
+# Each target prepares .venv for itself; a stamp per extra remembers what is installed.
+#   make demo | test | lint | docs | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+
+# The pins hold for the environment (PIP_CONSTRAINT) and for isolated builds (PIP_BUILD_CONSTRAINT, newer pip).
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MPLBACKEND := Agg
+
+.PHONY: demo test lint docs bench clean
+.DEFAULT_GOAL := test
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable ".[$*]"
+	touch $@
+
+demo: .venv/.installed-cli
+	$(BIN)/degp demo $(ARGS)
+
+# torch.compile and the run-time type checks exclude each other: the tests that compile run first, on their own.
+test: .venv/.installed-test
+	if grep -rqs --include='*.py' 'mark\.compiled' tests; then \
+	  DEGP_NO_TYPECHECK=1 $(BIN)/python -m pytest -m compiled $(ARGS) || [ $$? -eq 5 ]; fi  # 5: none among ARGS
+	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: .venv/.installed-docs
+	$(BIN)/sphinx-build -M html docs docs/_build -W --keep-going $(ARGS)
+
+bench: .venv/.installed-cli
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

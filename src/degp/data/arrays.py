@@ -1,0 +1,45 @@
+"""Arrays at the door: from what people have to a `Batch`, with clear words where that cannot be."""
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from degp.typing import Batch
+
+
+def as_batch(inputs: ArrayLike | Tensor, targets: ArrayLike | Tensor) -> Batch:
+    """A batch from arrays, lists or tensors: real numbers become float32, a column of them (N,) becomes (N, 1).
+
+    Whole-number targets stay labels (N,).
+    """
+    x, y = _as_tensor(inputs, "inputs"), _as_tensor(targets, "targets")
+    if y.ndim == 1 and y.is_floating_point():
+        y = y[:, None]
+    check_inputs(x)
+    return Batch(x, y)
+
+
+def check_inputs(inputs: Shaped[Tensor, "N ..."]) -> None:
+    """Raises ValueError where inputs have no rows, or values that are not finite."""
+    if not len(inputs):
+        raise ValueError("there must be at least one row of data, but inputs have none; was everything filtered out?")
+    bad = ~inputs.isfinite().flatten(1).all(1) if inputs.ndim > 1 else ~inputs.isfinite()
+    if bool(bad.any()):
+        raise ValueError(
+            f"inputs must be finite, but {int(bad.sum())} of {len(inputs)} rows have NaN or infinite values, the first "
+            f"is row {int(bad.nonzero()[0])}; drop these rows or fill them in"
+        )
+
+
+def _as_tensor(values: ArrayLike | Tensor, name: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be numbers, but their type is {array.dtype}; encode text and dates as numbers first"
+        )
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.float() if tensor.is_floating_point() else tensor

@@ -1,0 +1,254 @@
+"""② An ensemble: M members of one kind, evaluated together; optionally heads on a shared backbone."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from degp.execution import Choice, Execution, Loop, Tensors, fastest, workable
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of an ensemble's weights: stacked members, one member by itself, or the shared backbone.
+
+    Attributes:
+        architecture: a module whose parameters have the names and shapes of one member (their values mean nothing).
+        parameters: the weights by name, with the member axis in front where `members` is not None.
+        members: how many are stacked in `parameters`, if any.
+        shared_by: how many members use these weights.
+    """
+
+    architecture: nn.Module
+    parameters: Mapping[str, Tensor]
+    members: int | None
+    shared_by: int = 1
+
+
+class Ensemble(nn.Module):
+    """M networks as one module: inputs (N, …) to outputs (M, N, C).
+
+    Members of one architecture have their parameters and buffers stacked along a new first axis and run by
+    `torch.func.vmap`, with the values, gradients and BatchNorm statistics of a plain loop. What vmap cannot do runs by
+    loop, and says so once. Members of different architectures are kept apart and run by loop too.
+
+    Args:
+        members: networks, or a function that makes one; each maps (N, …) to (N, C). They are copied.
+        count: how many to make, where `members` is a function.
+        backbone: a network shared by all members, which then map its features to outputs (weight sharing).
+        execution: how to run stacked members; by default vmap where it works. `choose_execution` measures.
+
+    Example:
+        >>> ensemble = Ensemble(lambda: nn.Linear(3, 2), 5)
+        >>> ensemble(torch.zeros(7, 3)).shape
+        torch.Size([5, 7, 2])
+    """
+
+    def __init__(
+        self,
+        members: Sequence[nn.Module] | Callable[[], nn.Module],
+        count: int | None = None,
+        *,
+        backbone: nn.Module | None = None,
+        execution: Execution | None = None,
+    ) -> None:
+        super().__init__()
+        modules = _make(members, count)
+        difference = _difference(modules)
+        if difference:
+            warnings.warn(f"members run one after the other, because {difference}", stacklevel=2)
+        self.stacked = None if difference else _stack(modules)
+        self.separate = nn.ModuleList(copy.deepcopy(modules)) if difference else None
+        self.backbone = backbone
+        self.execution = Loop() if difference else execution
+        self._size = len(modules)
+        self._architecture = (_replaced(modules[0], _shape_only, modules),)  # in a tuple: not a submodule
+
+    @classmethod
+    def from_modules(cls, modules: Sequence[nn.Module], *, backbone: nn.Module | None = None) -> "Ensemble":
+        """An ensemble of networks that exist already, trained or not; `to_modules` is the way back."""
+        return cls(modules, backbone=backbone)
+
+    def forward(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N C"]:
+        """All members on the same inputs."""
+        features = self._features(inputs)
+        if self.separate is not None:
+            outputs = _joined([member(features) for member in self.separate])
+        else:
+            assert self.stacked is not None
+            outputs = self._way(features)(self.stacked, self._own_parameters(), self._own_buffers(), features)
+        return _checked(outputs, len(inputs))
+
+    def peek(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N C"]:
+        """`forward` that leaves BatchNorm's running statistics as they were: for points that are not data."""
+        with self._kept_buffers():
+            return self(inputs)
+
+    def choose_execution(self, inputs: Shaped[Tensor, "N ..."]) -> Choice:
+        """Times the ways to run the members on these inputs and keeps the fastest; the numbers stay the same."""
+        with torch.no_grad(), self._kept_buffers():
+            features = self._features(inputs)
+        if self.stacked is None or self._way(features).name == "loop":
+            return Choice(Loop(), {})
+        choice = fastest(self.stacked, self._own_parameters(), self._own_buffers(), features)
+        self.execution = choice.execution
+        return choice
+
+    def parts(self) -> list[Part]:
+        """All weights, in groups of one architecture each: what a prior over weights is applied to."""
+        shared = [] if self.backbone is None else [_part(self.backbone, shared_by=len(self))]
+        if self.separate is not None:
+            return [_part(member) for member in self.separate] + shared
+        return [Part(self._architecture[0], self._own_parameters(), len(self)), *shared]
+
+    def to_modules(self) -> list[nn.Module]:
+        """Plain, independent networks, one a member; with a backbone, each gets a copy of it in front."""
+        members = [self._member(index) for index in range(len(self))]
+        if self.backbone is None:
+            return members
+        return [nn.Sequential(copy.deepcopy(self.backbone), member) for member in members]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: int | slice | Sequence[int]) -> "Ensemble | nn.Module":
+        """`ensemble[3]`: that member as a plain network. `ensemble[:5]`, `ensemble[[0, 2]]`: a smaller ensemble."""
+        if isinstance(index, int):
+            return self.to_modules()[range(len(self))[index]]
+        chosen = range(len(self))[index] if isinstance(index, slice) else index
+        members = [self._member(range(len(self))[i]) for i in chosen]
+        return Ensemble(members, backbone=copy.deepcopy(self.backbone), execution=self.execution).train(self.training)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter(self.to_modules())
+
+    def extra_repr(self) -> str:
+        way = self.execution.name if self.execution else "not yet chosen"
+        return f"members={len(self)}, execution={way}"
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        return inputs if self.backbone is None else self.backbone(inputs)
+
+    def _way(self, features: Tensor) -> Execution:
+        if self.execution is None:
+            assert self.stacked is not None
+            self.execution = workable(self.stacked, self._own_parameters(), self._own_buffers(), features)
+        return self.execution
+
+    @contextmanager
+    def _kept_buffers(self) -> Iterator[None]:
+        before = {name: buffer.clone() for name, buffer in self.named_buffers()}
+        yield
+        for name, buffer in self.named_buffers():
+            buffer.data.copy_(before[name])  # .data: backward must not take this for a change of its saved tensors
+
+    def _own_parameters(self) -> Tensors:
+        return dict(self.stacked.named_parameters()) if self.stacked is not None else {}
+
+    def _own_buffers(self) -> Tensors:
+        return dict(self.stacked.named_buffers()) if self.stacked is not None else {}
+
+    def _member(self, index: int) -> nn.Module:
+        if self.separate is not None:
+            return copy.deepcopy(self.separate[index])
+        assert self.stacked is not None
+        return _replaced(self.stacked, lambda tensors: tensors[0][index].detach().clone(), [self.stacked])
+
+
+def _make(members: Sequence[nn.Module] | Callable[[], nn.Module], count: int | None) -> list[nn.Module]:
+    if callable(members) and not isinstance(members, nn.Module):
+        if count is None or count < 1:
+            raise ValueError(f"a function that makes members needs how many: Ensemble(make, 10); count is {count}")
+        modules = [members() for _ in range(count)]
+    elif isinstance(members, nn.Module) and not isinstance(members, (nn.ModuleList, nn.Sequential)):
+        raise TypeError(f"members must be a list of networks or a function that makes one, but it is a {type(members)}")
+    else:
+        modules = list(members)
+    if not modules:
+        raise ValueError("an ensemble needs at least one member, but the list of members is empty")
+    for index, module in enumerate(modules):
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"every member must be a torch.nn.Module, but member {index} is a {type(module).__name__}")
+    if len({id(module) for module in modules}) != len(modules):
+        raise ValueError("members must be different objects, but one network stands in the list twice; deepcopy it")
+    return modules
+
+
+def _difference(modules: Sequence[nn.Module]) -> str | None:
+    """What keeps the members from being stacked, in words; None where they are alike."""
+    first = modules[0]
+    for index, module in enumerate(modules[1:], start=1):
+        if str(first) != str(module):
+            return f"member {index} is built differently from member 0"
+        shapes, others = _shapes(first), _shapes(module)
+        if shapes != others:
+            name = next(iter(set(shapes.items()) ^ set(others.items())))[0]
+            return f"member {index} has {name} as {others.get(name)} and member 0 as {shapes.get(name)}"
+        for (name, one), (_, other) in zip(first.named_modules(), module.named_modules(), strict=True):
+            if _settings(one) != _settings(other):
+                return f"member {index} has other settings than member 0 in {name or 'its outermost module'}"
+    return None
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+
+
+def _settings(module: nn.Module) -> dict[str, object]:
+    """A module's plain attributes, which stacked members would share: numbers, names, functions."""
+    plain = (bool, int, float, complex, str, bytes, type(None), tuple, type)
+    settings: dict[str, object] = {
+        name: value.__code__ if isinstance(value, FunctionType) else value
+        for name, value in vars(module).items()
+        if isinstance(value, plain) or callable(value)
+    }
+    return {name: value for name, value in settings.items() if name != "training" and "hook" not in name}
+
+
+def _part(module: nn.Module, shared_by: int = 1) -> Part:
+    return Part(module, dict(module.named_parameters()), None, shared_by)
+
+
+def _shape_only(tensors: list[Tensor]) -> Tensor:
+    return torch.empty_like(tensors[0], device="meta")
+
+
+def _stack(modules: Sequence[nn.Module]) -> nn.Module:
+    return _replaced(modules[0], lambda tensors: torch.stack([tensor.detach() for tensor in tensors]), modules)
+
+
+def _replaced(template: nn.Module, new: Callable[[list[Tensor]], Tensor], modules: Sequence[nn.Module]) -> nn.Module:
+    """A copy of the template with each tensor made `new` from the modules' tensors of that name; ties stay ties."""
+    memo: dict[int, object] = {}  # deepcopy puts these in place of the tensors, and so never copies those
+    for name, parameter in template.named_parameters():
+        value = new([module.get_parameter(name) for module in modules])
+        memo[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
+    for name, buffer in template.named_buffers():
+        memo[id(buffer)] = new([module.get_buffer(name) for module in modules])
+    return copy.deepcopy(template, memo)
+
+
+def _joined(outputs: Sequence[Tensor]) -> Tensor:
+    widths = [tuple(output.shape[1:]) for output in outputs]
+    for index, width in enumerate(widths):
+        if width != widths[0]:
+            raise ValueError(
+                f"members must have the same number of outputs, but member 0 gives {widths[0]} a point and "
+                f"member {index} {width}; change the last layer of one"
+            )
+    return torch.stack(list(outputs))
+
+
+def _checked(outputs: Tensor, num_points: int) -> Tensor:
+    if outputs.ndim != 3 or outputs.shape[1] != num_points:
+        raise ValueError(
+            f"each member must map {num_points} points to ({num_points}, C) outputs, but one member's outputs have "
+            f"shape {tuple(outputs.shape[1:])}; a single output is (N, 1), for example nn.Linear(…, 1)"
+        )
+    return outputs

@@ -1,0 +1,157 @@
+"""How M members run at once: the same numbers whichever way, at another speed."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+Tensors = dict[str, Tensor]
+
+
+class Execution(Protocol):
+    """A way to evaluate one architecture under M stacked sets of parameters and buffers.
+
+    Buffers (BatchNorm's running statistics) are updated in place, exactly as M separate modules would update theirs.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+    ) -> Float[Tensor, "M N C"]: ...
+
+
+@dataclass(frozen=True)
+class Vmap:
+    """All members in one batched call (`torch.func.vmap`); dropout draws differ between members."""
+
+    name: str = "vmap"
+
+    def __call__(
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+    ) -> Float[Tensor, "M N C"]:
+        def member(own_parameters: Tensors, own_buffers: Tensors) -> tuple[Tensor, Tensors]:
+            return _call(module, own_parameters, own_buffers, inputs)
+
+        outputs, replaced = vmap(member, randomness="different")(parameters, buffers)
+        for name, value in replaced.items():
+            buffers[name].copy_(value)
+        return outputs
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One member after the other: for what vmap cannot do, and for wide networks, where it does not pay."""
+
+    name: str = "loop"
+
+    def __call__(
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+    ) -> Float[Tensor, "M N C"]:
+        members = zip(_unstack(parameters), _unstack(buffers), strict=False) if buffers else None
+        outputs = []
+        for own_parameters, own_buffers in members or ((own, {}) for own in _unstack(parameters)):
+            output, replaced = _call(module, own_parameters, own_buffers, inputs)
+            for name, value in replaced.items():
+                own_buffers[name].copy_(value)
+            outputs.append(output)
+        return torch.stack(outputs)
+
+
+def _call(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
+    """One member's outputs, and those buffers that it replaced by new tensors instead of changing them in place."""
+    state = dict(buffers)
+    outputs = functional_call(module, (parameters, state), (inputs,))
+    return outputs, {name: value for name, value in state.items() if value is not buffers[name]}
+
+
+def _unstack(tensors: Tensors) -> Iterable[Tensors]:
+    # unbind, not indexing: its backward stacks the members' gradients once instead of adding M padded ones
+    columns = {name: stacked.unbind() for name, stacked in tensors.items()}
+    return (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The way that was taken, and the milliseconds a forward and backward pass took in each way that works."""
+
+    execution: Execution
+    milliseconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{name} {time:.2f} ms" for name, time in self.milliseconds.items())
+        return f"members run by {self.execution.name} ({times})"
+
+
+def workable(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Execution:
+    """`Vmap` where the network allows it, else `Loop` with one warning that says why."""
+    with torch.no_grad(), torch.random.fork_rng(_devices(inputs)):
+        try:
+            Vmap()(module, parameters, _copies(buffers), inputs)
+            return Vmap()
+        except Exception as reason:  # vmap fails in many ways; the loop below tells a limit of vmap from a real fault
+            Loop()(module, parameters, _copies(buffers), inputs)
+            first_line = str(reason).strip().split("\n")[0]
+            warnings.warn(f"members run one after the other, because vmap cannot: {first_line}", stacklevel=4)
+            return Loop()
+
+
+def fastest(
+    module: nn.Module,
+    parameters: Tensors,
+    buffers: Tensors,
+    inputs: Tensor,
+    *,
+    candidates: Iterable[Execution] = (Vmap(), Loop()),
+    repeats: int = 5,
+    margin: float = 0.05,
+) -> Choice:
+    """The candidate with the shortest forward and backward pass on these inputs, each timed in turn `repeats` times.
+
+    An earlier candidate is kept unless a later one is faster by `margin`, so that a tie falls the same way every time.
+    Nothing is changed: buffers, gradients and the random state are as before.
+    """
+    ways = list(candidates)
+    milliseconds = {way.name: float("inf") for way in ways}
+    with torch.random.fork_rng(_devices(inputs)), torch.enable_grad():
+        for _ in range(repeats + 1):  # the first round warms up and is overwritten by any later, shorter one
+            for way in ways:
+                elapsed = _time(partial(_pass, way, module, parameters, buffers, inputs), inputs.device)
+                milliseconds[way.name] = min(milliseconds[way.name], elapsed)
+    best = ways[0]
+    for way in ways[1:]:
+        if milliseconds[way.name] < (1 - margin) * milliseconds[best.name]:
+            best = way
+    return Choice(best, milliseconds)
+
+
+def _pass(way: Execution, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> None:
+    outputs = way(module, parameters, _copies(buffers), inputs)
+    trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
+    if trained:
+        torch.autograd.grad(outputs.sum(), trained, allow_unused=True)
+
+
+def _time(work: Callable[[], None], device: torch.device) -> float:
+    synchronise = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    synchronise()
+    start = time.perf_counter()
+    work()
+    synchronise()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def _copies(buffers: Tensors) -> Tensors:
+    return {name: buffer.clone() for name, buffer in buffers.items()}
+
+
+def _devices(inputs: Tensor) -> list[torch.device]:
+    return [inputs.device] if inputs.device.type == "cuda" else []

@@ -1,0 +1,51 @@
+"""Files that are whole or not there: written beside their place and then moved into it."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A path to write to; its file takes the place of `path` when the block ends, and vanishes when it fails."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        _flush(Path(name))
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill; it becomes `path`, which must not exist, when the block ends, and vanishes when it fails."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield draft
+        for file in draft.iterdir():
+            _flush(file)
+        draft.rename(path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON with sorted, indented entries, whole or not at all."""
+    with new_file(path) as draft:
+        draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _flush(file: Path) -> None:
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())

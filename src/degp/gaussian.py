@@ -1,0 +1,303 @@
+"""Gaussian algebra: a low-rank Gaussian, a Kronecker one, and the divergence between them. Float64 inside."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from gpytorch.distributions import MultivariateNormal
+
+
+class NumericalWarning(UserWarning):
+    """A result was changed to keep it computable; the message says by how much."""
+
+
+class LowRankGaussian:
+    """f ~ N(m, AᵀA + D) over N points with C outputs each, D = diag(d).        theory/posterior.md (4)
+
+    The entries of f are ordered point by point: entry nC + c is output c at point n. A draw is
+    f = m + Aᵀz + √d·e with z ~ N(0, I_M) and e ~ N(0, I): the M coefficients z are what conditioning updates, and
+    e is white: independent from point to point.
+
+    Args:
+        mean: m.
+        deviations: A, one row of functions a member.
+        diagonal: d ≥ 0, one number for all entries or one an entry.
+    """
+
+    def __init__(
+        self,
+        mean: Float[Tensor, "N C"],
+        deviations: Float[Tensor, "M N C"],
+        diagonal: Float[Tensor, "N C"] | Float[Tensor, ""] | float,
+    ) -> None:
+        if deviations.ndim != 3 or deviations.shape[1:] != mean.shape:
+            raise ValueError(
+                f"deviations must be (M, N, C) over the mean's (N, C) = {tuple(mean.shape)}, "
+                f"but they are {tuple(deviations.shape)}"
+            )
+        self.mean = mean
+        self.deviations = deviations
+        self.diagonal = _as_diagonal(diagonal, mean)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(M, N, C): members, points, outputs."""
+        M, N, C = self.deviations.shape
+        return M, N, C
+
+    def variance(self) -> Float[Tensor, "N C"]:
+        """Marginal variances, k(x, x) on its diagonal."""
+        return self.deviations.square().sum(0) + self.diagonal
+
+    def covariances(self) -> Float[Tensor, "N C C"]:
+        """k(x, x), the C × C covariance of each point by itself."""
+        return torch.einsum("mnc,mnd->ncd", self.deviations, self.deviations) + torch.diag_embed(self.diagonal)
+
+    def covariance(self) -> Float[Tensor, "NC NC"]:
+        """The whole covariance AᵀA + D, dense: for small problems and for looking at."""
+        A = self.deviations.flatten(1)
+        return A.mT @ A + torch.diag(self.diagonal.flatten())
+
+    def marginal(self, points: Int[Tensor, "K"] | slice) -> "LowRankGaussian":
+        """The same Gaussian on some of its points."""
+        return LowRankGaussian(self.mean[points], self.deviations[:, points], self.diagonal[points])
+
+    def sample(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
+        """Joint draws, S functions on all N points: m + Aᵀz + √d·e, differentiable in m, A and d."""
+        M, N, C = self.shape
+        z = _normal(num_draws, M, like=self.mean, generator=generator)
+        e = _normal(num_draws, N, C, like=self.mean, generator=generator)
+        return self.mean + torch.tensordot(z, self.deviations, dims=1) + self.diagonal.sqrt() * e
+
+    def sample_marginals(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
+        """Draws with each point's own C × C covariance, independent from point to point."""
+        M, N, C = self.shape
+        z = _normal(num_draws, N, M, like=self.mean, generator=generator)
+        e = _normal(num_draws, N, C, like=self.mean, generator=generator)
+        return self.mean + torch.einsum("snm,mnc->snc", z, self.deviations) + self.diagonal.sqrt() * e
+
+    def log_density(self, values: Float[Tensor, "N C"]) -> Float[Tensor, ""]:
+        """log N(f | m, AᵀA + D) by the Woodbury identity.        theory/gaussian.md (3)
+
+        −2 log q(f) = ‖r‖²_D⁻¹ − ‖L⁻¹A D⁻¹r‖² + log|D| + log|LLᵀ| + NC log 2π,   r = f − m,  LLᵀ = I + A D⁻¹Aᵀ
+        """
+        A, d = self._flat()
+        r = values.double().flatten() - self.mean.double().flatten()
+        L = _capacitance_root(A, d)
+        inner = torch.linalg.solve_triangular(L, (A @ (r / d))[:, None], upper=False)
+        quadratic = (r.square() / d).sum() - inner.square().sum()
+        return -0.5 * (quadratic + _logdet(L, d) + len(r) * math.log(2 * math.pi))
+
+    def coefficients(
+        self,
+        targets: Float[Tensor, "N C"],
+        noise_variance: Float[Tensor, "N C"] | Float[Tensor, ""] | float,
+    ) -> "Coefficients":
+        """Posterior of the M coefficients z after noisy observations of every point.        theory/conditioning.md (2)
+
+        P = I + A (D + Σ)⁻¹Aᵀ = LLᵀ,   z | y ~ N(P⁻¹A (D + Σ)⁻¹(y − m), P⁻¹)
+
+        What is learned applies to any other points of the same functions through `updated`.
+        """
+        A, d = self._flat()
+        s = d + _as_diagonal(noise_variance, self.mean, name="noise_variance").double().flatten()
+        r = targets.double().flatten() - self.mean.double().flatten()
+        L = _capacitance_root(A, s)
+        return Coefficients(torch.cholesky_solve((A @ (r / s))[:, None], L).squeeze(1), L)
+
+    def updated(self, coefficients: "Coefficients") -> "LowRankGaussian":
+        """The Gaussian at points that were not observed: m + Aᵀμ and L⁻¹A in place of m and A; D stays."""
+        shift, rotated = coefficients.apply(self.deviations)
+        return LowRankGaussian(self.mean + shift, rotated, self.diagonal)
+
+    def condition(
+        self,
+        points: Int[Tensor, "K"],
+        targets: Float[Tensor, "K C"],
+        noise_variance: Float[Tensor, "K C"] | Float[Tensor, ""] | float,
+    ) -> "LowRankGaussian":
+        """The Gaussian given y = f(points) + noise, again of low rank.        theory/conditioning.md (4)
+
+        At unobserved points only z changes. At an observed one the white part is learned too, by the share
+        ρ = d / (d + σ²):  f = (1 − ρ)(m + Aᵀz) + ρy + N(0, (1 − ρ)d). Costs O(M²KC + M²NC); equals dense conditioning.
+        """
+        _require_distinct(points)
+        observed = self.marginal(points)
+        noise = _as_diagonal(noise_variance, observed.mean, name="noise_variance")
+        after = self.updated(observed.coefficients(targets, noise))
+        kept = torch.ones_like(self.diagonal)  # 1 − ρ
+        kept[points] = noise / (observed.diagonal + noise)
+        learned = torch.zeros_like(self.mean)
+        learned[points] = targets.to(self.mean)
+        return LowRankGaussian(kept * after.mean + (1 - kept) * learned, kept * after.deviations, kept * self.diagonal)
+
+    def to_gpytorch(self) -> "MultivariateNormal":
+        """The same distribution for GPyTorch and BoTorch, its covariance kept as a root plus a diagonal."""
+        from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+        from linear_operator.operators import DiagLinearOperator, LowRankRootLinearOperator
+
+        root = LowRankRootLinearOperator(self.deviations.flatten(1).mT.contiguous())
+        covariance = root + DiagLinearOperator(self.diagonal.flatten())
+        if self.mean.shape[1] == 1:
+            return MultivariateNormal(self.mean[:, 0], covariance)
+        return MultitaskMultivariateNormal(self.mean, covariance, interleaved=True)
+
+    def _flat(self) -> tuple[Float[Tensor, "M NC"], Float[Tensor, "NC"]]:
+        return self.deviations.double().flatten(1), self.diagonal.double().flatten()
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """z ~ N(μ, L⁻ᵀL⁻¹): what observations taught about the M coefficients of the members.
+
+    It is all that must be kept to carry an update to new inputs.
+    """
+
+    mean: Float[Tensor, "M"]
+    precision_root: Float[Tensor, "M M"]
+
+    def apply(self, deviations: Float[Tensor, "M N C"]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "M N C"]]:
+        """Aᵀμ and L⁻¹A, in the precision of A."""
+        A = deviations.double()
+        shift = torch.tensordot(self.mean, A, dims=1)
+        rotated = torch.linalg.solve_triangular(self.precision_root, A.flatten(1), upper=False).view_as(A)
+        return shift.to(deviations), rotated.to(deviations)
+
+
+@dataclass(frozen=True)
+class KroneckerGaussian:
+    """f ~ N(0, K ⊗ I_C): C independent functions under one kernel, K = LLᵀ on N points.        theory/prior.md (3)"""
+
+    gram_root: Float[Tensor, "N N"]
+    num_outputs: int
+
+    @classmethod
+    def from_gram(cls, gram: Float[Tensor, "N N"], num_outputs: int, *, jitter: float = 0.0) -> "KroneckerGaussian":
+        """K + jitter·(tr K / N)·I factorised; see `cholesky` for what happens where K is not positive definite."""
+        return cls(cholesky(gram, jitter=jitter), num_outputs)
+
+    def covariance(self) -> Float[Tensor, "NC NC"]:
+        """K ⊗ I_C, dense: for small problems and for looking at."""
+        L = self.gram_root
+        return torch.kron(L @ L.mT, torch.eye(self.num_outputs, dtype=L.dtype, device=L.device))
+
+
+def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]:
+    """KL[q ‖ p] of q = N(m, AᵀA + D) from p = N(0, K ⊗ I_C), K = LLᵀ.        theory/kl.md (5)
+
+    2 KL = ‖L⁻¹m‖² + ‖L⁻¹A‖² + Σₙ (K⁻¹)ₙₙ Σ_c dₙ_c − NC + C log|K| − log|D| − log|I + A D⁻¹Aᵀ|
+
+    Costs O(N³ + MN²C) time and O(MNC + N²) memory; the NC × NC covariance is never formed.
+    """
+    M, N, C = q.shape
+    if (N, C) != (len(p.gram_root), p.num_outputs):
+        raise ValueError(
+            f"q and p must live on the same points and outputs, but q has (N, C) = {(N, C)} "
+            f"and p {(len(p.gram_root), p.num_outputs)}"
+        )
+    L = p.gram_root
+    A, d = q._flat()
+    functions = torch.cat([q.mean.double()[None], q.deviations.double()])  # (1 + M, N, C)
+    whitened = torch.linalg.solve_triangular(L, functions.transpose(0, 1).flatten(1), upper=False)
+    inverse_root = torch.linalg.solve_triangular(L, torch.eye(N, dtype=L.dtype, device=L.device), upper=False)
+
+    quadratic_and_trace = whitened.square().sum()  # ‖L⁻¹m‖² + ‖L⁻¹A‖²
+    trace_diagonal = inverse_root.square().sum(0) @ d.view(N, C).sum(1)
+    logdet_p = 2 * C * L.diagonal().log().sum()
+    logdet_q = _logdet(_capacitance_root(A, d), d)
+    return 0.5 * (quadratic_and_trace + trace_diagonal - N * C + logdet_p - logdet_q)
+
+
+def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: float = 1e-3) -> Float[Tensor, "N N"]:
+    """L with LLᵀ = K + jitter·(tr K / N)·I, in float64.
+
+    Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is: a
+    `NumericalWarning` says what was added. Beyond `most_jitter`, or for entries that are not finite, it is an error.
+    """
+    if jitter < 0:
+        raise ValueError(f"jitter must not be negative, but it is {jitter}; 0 adds nothing to the diagonal")
+    gram = gram.double()
+    scale = gram.diagonal().mean()
+    tried = jitter
+    while True:
+        lifted = gram + tried * scale * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        root, info = torch.linalg.cholesky_ex(lifted)
+        if not info.any() and root.diagonal().isfinite().all():
+            break
+        tried = max(10 * tried, 1e-10)
+        if tried > max(most_jitter, jitter) or not gram.isfinite().all():
+            raise ValueError(_not_positive_definite(gram, jitter))
+    if tried != jitter:
+        warnings.warn(
+            f"a Gram matrix of {len(gram)} points was not positive definite with a jitter of {jitter:g}; "
+            f"{tried:g} × its mean diagonal ({tried * scale.item():.3g}) was added instead",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return root
+
+
+def _not_positive_definite(gram: Tensor, jitter: float) -> str:
+    if not gram.isfinite().all():
+        bad = int((~gram.isfinite()).sum())
+        return (
+            f"a Gram matrix must be finite, but {bad} of its {gram.numel()} entries are NaN or infinite; "
+            f"look for such values, or for very large ones, in the inputs and in the kernel's variances"
+        )
+    smallest, largest = (value.item() for value in torch.linalg.eigvalsh(gram)[[0, -1]])
+    return (
+        f"a Gram matrix must be positive definite, but its eigenvalues reach from {smallest:.3g} to {largest:.3g} "
+        f"(jitter {jitter:g}); is the kernel symmetric and positive? Otherwise pass a larger jitter"
+    )
+
+
+def _capacitance_root(A: Float[Tensor, "M NC"], d: Float[Tensor, "NC"]) -> Float[Tensor, "M M"]:
+    """L with LLᵀ = I + A D⁻¹Aᵀ: at least the identity, so that it always has a root when d > 0."""
+    if d.device.type == "cpu" and not bool((d > 0).all()):
+        raise ValueError(
+            "the covariance AᵀA + D (plus the noise of observations, where there are any) must be regular, but its "
+            "diagonal part has zeros; do all members agree exactly? Give a positive diagonal or noise variance"
+        )
+    scaled = A / d.sqrt()
+    return torch.linalg.cholesky_ex(torch.eye(len(A), dtype=A.dtype, device=A.device) + scaled @ scaled.mT).L
+
+
+def _logdet(L: Float[Tensor, "M M"], d: Float[Tensor, "NC"]) -> Float[Tensor, ""]:
+    """log|AᵀA + D| = log|D| + log|LLᵀ|, the matrix determinant lemma."""
+    return d.log().sum() + 2 * L.diagonal().log().sum()
+
+
+def _as_diagonal(
+    value: Float[Tensor, "N C"] | Float[Tensor, ""] | float,
+    like: Float[Tensor, "N C"],
+    name: str = "diagonal",
+) -> Float[Tensor, "N C"]:
+    diagonal = value if isinstance(value, Tensor) else torch.tensor(value, dtype=like.dtype, device=like.device)
+    if diagonal.ndim and diagonal.shape != like.shape:
+        raise ValueError(
+            f"{name} must be one number or one a point and output, (N, C) = {tuple(like.shape)}, "
+            f"but its shape is {tuple(diagonal.shape)}"
+        )
+    # only where reading the value is free: on an accelerator it would stall the queue at every step
+    if diagonal.device.type == "cpu" and not bool((diagonal >= 0).all()):
+        raise ValueError(f"{name} is a variance and must not be negative or NaN, but its least is {diagonal.min():.3g}")
+    return diagonal.expand(like.shape)
+
+
+def _require_distinct(points: Int[Tensor, "K"]) -> None:
+    repeated = len(points) - len(points.unique())
+    if repeated:
+        raise ValueError(
+            f"observed points must be distinct, but {repeated} of {len(points)} are repeated; "
+            f"average the repeated observations and divide their noise variance by how many there are"
+        )
+
+
+def _normal(*shape: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)

@@ -1,0 +1,293 @@
+"""p(y | f): what a function value says of a target, in expectation under the posterior and member by member."""
+
+import math
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+
+from degp.gaussian import LowRankGaussian
+from degp.posterior import moments
+from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Likelihood(Protocol):
+    """What objectives and predictions ask of a likelihood; every one here is an `nn.Module` with its own parameters."""
+
+    def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        """Raises ValueError where the form of the targets and the number of outputs do not fit; reads no values."""
+        ...
+
+    def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        """Raises ValueError where a target has a value that cannot be."""
+        ...
+
+    def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N"]:
+        """log p(y | gᵢ(x)) of each member and point."""
+        ...
+
+    def expected_log_prob(
+        self, q: LowRankGaussian, targets: Shaped[Tensor, "N ..."], *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N"]:
+        """E_q log p(y | f(x)) of each point."""
+        ...
+
+    def predictive(
+        self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
+    ) -> Predictive:
+        """What is said of new targets when f ~ q, each point by itself."""
+        ...
+
+    def mixture(self, outputs: Float[Tensor, "M N C"]) -> Predictive:
+        """What is said of new targets when f is one of the members, each as likely."""
+        ...
+
+
+class Gaussian(nn.Module):
+    """y ~ N(f, σ²), each output by itself; the expectation is exact.        theory/likelihoods.md (1)
+
+    Args:
+        variance: σ², or where the learning of it starts.
+        learned: whether σ² is a parameter to train.
+    """
+
+    def __init__(self, variance: float = 0.1, *, learned: bool = False) -> None:
+        super().__init__()
+        _require_positive("variance", variance)
+        self.log_variance = nn.Parameter(torch.tensor(math.log(variance), dtype=torch.float64), learned)
+
+    @property
+    def variance(self) -> Float[Tensor, ""]:
+        """σ²."""
+        return self.log_variance.exp()
+
+    def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        _check_real(targets, num_outputs)
+
+    def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        _check_finite(targets)
+
+    def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Float[Tensor, "N C"]) -> Float[Tensor, "M N"]:
+        return self._log_density((targets - outputs).square()).sum(-1)
+
+    def expected_log_prob(
+        self, q: LowRankGaussian, targets: Float[Tensor, "N C"], *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N"]:
+        """−½ [log 2πσ² + ((y − m)² + k(x, x)) / σ²]."""
+        return self._log_density((targets - q.mean).square() + q.variance()).sum(-1)
+
+    def predictive(
+        self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
+    ) -> RegressionPredictive:
+        """N(m, k(x, x) + σ²), exact: nothing is drawn."""
+        return RegressionPredictive(q, self.variance.to(q.mean).expand_as(q.mean))
+
+    def mixture(self, outputs: Float[Tensor, "M N C"]) -> RegressionPredictive:
+        """Mean and variance of the mixture of N(gᵢ, σ²)."""
+        q = LowRankGaussian(*moments(outputs), 0.0)
+        return RegressionPredictive(q, self.variance.to(q.mean).expand_as(q.mean))
+
+    def _log_density(self, squares: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
+        log_variance = self.log_variance.to(squares)
+        return -0.5 * (LOG_2PI + log_variance + squares * torch.exp(-log_variance))
+
+
+class HeteroscedasticGaussian(nn.Module):
+    """y ~ N(f, eˢ) with f and s the two halves of the network's 2C outputs.        theory/likelihoods.md (3)
+
+    The posterior is jointly Gaussian over f and s, and so the expectation is exact, their covariance included.
+
+    Args:
+        base_variance: the noise variance where s = 0; set it to about the targets' variance.
+    """
+
+    def __init__(self, base_variance: float = 1.0) -> None:
+        super().__init__()
+        _require_positive("base_variance", base_variance)
+        self.log_base = math.log(base_variance)
+
+    def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        if num_outputs % 2:
+            raise ValueError(
+                f"noise that depends on the input needs two outputs a target, its mean and its log variance, but the "
+                f"network has {num_outputs}; give it an even number"
+            )
+        _check_real(targets, num_outputs // 2)
+
+    def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        _check_finite(targets)
+
+    def log_prob(self, outputs: Float[Tensor, "M N C2"], targets: Float[Tensor, "N C"]) -> Float[Tensor, "M N"]:
+        f, s = outputs.chunk(2, dim=-1)
+        s = s + self.log_base
+        return -0.5 * (LOG_2PI + s + (targets - f).square() * torch.exp(-s)).sum(-1)
+
+    def expected_log_prob(
+        self, q: LowRankGaussian, targets: Float[Tensor, "N C"], *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N"]:
+        """−½ [log 2π + μ_s + e^(−μ_s + v_s/2) ((y − μ_f + c_fs)² + v_f)], c_fs the covariance of f and s."""
+        mean_f, mean_s = q.mean.chunk(2, dim=-1)
+        variance_f, variance_s = q.variance().chunk(2, dim=-1)
+        deviations_f, deviations_s = q.deviations.chunk(2, dim=-1)
+        covariance = (deviations_f * deviations_s).sum(0)
+        mean_s = mean_s + self.log_base
+        squares = (targets - mean_f + covariance).square() + variance_f
+        return -0.5 * (LOG_2PI + mean_s + torch.exp(variance_s / 2 - mean_s) * squares).sum(-1)
+
+    def predictive(
+        self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
+    ) -> RegressionPredictive:
+        """Mean and variance of y: μ_f, and v_f + E eˢ = v_f + e^(μ_s + v_s/2); exact, nothing is drawn."""
+        mean_s, variance_s = q.mean.chunk(2, dim=-1)[1], q.variance().chunk(2, dim=-1)[1]
+        return RegressionPredictive(_first_half(q), torch.exp(mean_s + self.log_base + variance_s / 2))
+
+    def mixture(self, outputs: Float[Tensor, "M N C2"]) -> RegressionPredictive:
+        """Mean and variance of the mixture of N(fᵢ, e^sᵢ)."""
+        f, s = outputs.chunk(2, dim=-1)
+        return RegressionPredictive(LowRankGaussian(*moments(f), 0.0), torch.exp(s + self.log_base).mean(0))
+
+
+class Categorical(nn.Module):
+    """y ~ softmax(f / τ) over C classes.        theory/likelihoods.md (4)
+
+    Args:
+        temperature: τ, or where the learning of it starts.
+        learned: whether τ is a parameter to train.
+        num_draws: U, joint draws of f for the expectation.
+    """
+
+    def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
+        super().__init__()
+        self.log_temperature = _log_temperature(temperature, learned)
+        self.num_draws = num_draws
+
+    @property
+    def temperature(self) -> Float[Tensor, ""]:
+        """τ."""
+        return self.log_temperature.exp()
+
+    def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        if targets.ndim != 1 or targets.is_floating_point() or targets.dtype == torch.bool:
+            raise ValueError(
+                f"class labels must be whole numbers, one a point (N,), but targets are {targets.dtype} of shape "
+                f"{tuple(targets.shape)}; use targets.long() of the class index"
+            )
+
+    def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        if len(targets) and not (0 <= int(targets.min()) and int(targets.max()) < num_outputs):
+            raise ValueError(
+                f"labels must lie in 0 … {num_outputs - 1}, since the network has {num_outputs} outputs, but they "
+                f"reach from {int(targets.min())} to {int(targets.max())}; number the classes from 0"
+            )
+
+    def probabilities(self, functions: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
+        """softmax(f / τ)."""
+        return torch.softmax(functions / self.temperature.to(functions), dim=-1)
+
+    def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Int[Tensor, "N"]) -> Float[Tensor, "M N"]:
+        scores = torch.log_softmax(outputs / self.temperature.to(outputs), dim=-1)
+        return scores.gather(-1, targets.long().expand(len(outputs), -1)[..., None]).squeeze(-1)
+
+    def expected_log_prob(
+        self, q: LowRankGaussian, targets: Int[Tensor, "N"], *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N"]:
+        """(1/U) Σᵤ log softmax(fᵤ / τ)_y with reparameterised joint draws fᵤ ~ q."""
+        return self.log_prob(q.sample(self.num_draws, generator=generator), targets).mean(0)
+
+    def predictive(
+        self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
+    ) -> ClassPredictive:
+        """The mean over `num_draws` draws of f, a few points at a time so that memory stays bounded."""
+        return ClassPredictive.from_posterior(q, self.probabilities, entropy, num_draws, generator=generator)
+
+    def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
+        """The mean over the members."""
+        return ClassPredictive.from_draws(self.probabilities(outputs), entropy)
+
+
+class Bernoulli(nn.Module):
+    """y ~ Bernoulli(σ(f / τ)), each output by itself; arguments as in `Categorical`."""
+
+    def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
+        super().__init__()
+        self.log_temperature = _log_temperature(temperature, learned)
+        self.num_draws = num_draws
+
+    @property
+    def temperature(self) -> Float[Tensor, ""]:
+        """τ."""
+        return self.log_temperature.exp()
+
+    def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        if targets.ndim != 2 or targets.shape[1] != num_outputs:
+            raise ValueError(
+                f"yes-or-no targets must be one row a point with one column an output, (N, {num_outputs}), but their "
+                f"shape is {tuple(targets.shape)}; use targets[:, None] for a single output"
+            )
+
+    def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
+        if not bool(((targets == 0) | (targets == 1)).all()):
+            raise ValueError(f"yes-or-no targets must be 0 or 1, but they include {_strange(targets)}")
+
+    def probabilities(self, functions: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
+        """σ(f / τ), the probability of 1 for each output."""
+        return torch.sigmoid(functions / self.temperature.to(functions))
+
+    def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Shaped[Tensor, "N C"]) -> Float[Tensor, "M N"]:
+        sign = 2 * targets.to(outputs) - 1
+        return F.logsigmoid(sign * outputs / self.temperature.to(outputs)).sum(-1)
+
+    def expected_log_prob(
+        self, q: LowRankGaussian, targets: Shaped[Tensor, "N C"], *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, "N"]:
+        """(1/U) Σᵤ log σ(±fᵤ / τ) with reparameterised joint draws fᵤ ~ q."""
+        return self.log_prob(q.sample(self.num_draws, generator=generator), targets).mean(0)
+
+    def predictive(
+        self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
+    ) -> ClassPredictive:
+        """The mean over `num_draws` draws of f, a few points at a time so that memory stays bounded."""
+        return ClassPredictive.from_posterior(q, self.probabilities, binary_entropy, num_draws, generator=generator)
+
+    def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
+        """The mean over the members."""
+        return ClassPredictive.from_draws(self.probabilities(outputs), binary_entropy)
+
+
+def _check_real(targets: Tensor, num_outputs: int) -> None:
+    if not targets.is_floating_point() or targets.ndim != 2 or targets.shape[1] != num_outputs:
+        raise ValueError(
+            f"real targets must be floating-point rows (N, {num_outputs}), one column an output of the network, but "
+            f"they are {targets.dtype} of shape {tuple(targets.shape)}; a single target is targets[:, None]"
+        )
+
+
+def _check_finite(targets: Tensor) -> None:
+    if not bool(targets.isfinite().all()):
+        rows = (~targets.isfinite()).flatten(1).any(1).nonzero().flatten()
+        raise ValueError(
+            f"targets must be finite, but {len(rows)} of {len(targets)} rows have NaN or infinite values, the first is "
+            f"row {int(rows[0])}; drop these rows or fill them in"
+        )
+
+
+def _first_half(q: LowRankGaussian) -> LowRankGaussian:
+    return LowRankGaussian(*(part.chunk(2, dim=-1)[0] for part in (q.mean, q.deviations, q.diagonal)))
+
+
+def _log_temperature(temperature: float, learned: bool) -> nn.Parameter:
+    _require_positive("temperature", temperature)
+    return nn.Parameter(torch.tensor(math.log(temperature), dtype=torch.float64), learned)
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be positive, but it is {value}")
+
+
+def _strange(targets: Tensor) -> float:
+    return targets[(targets != 0) & (targets != 1)].flatten()[0].item()

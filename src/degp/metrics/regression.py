@@ -1,0 +1,170 @@
+"""Scores and calibration of Gaussian predictions N(m, σ²) of real targets, where σ² is the `variance` of a new target.
+
+The negative log-likelihood sums over the C outputs, as a density does; every other score averages over points and
+outputs alike, in the units of the targets. Throughout, z = (y − m)/σ, and φ and Φ are the standard normal's density and
+distribution function.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from degp.metrics.checks import aligned, check_at_least, check_open_unit
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationCurve:
+    """For each expected level p, the observed fraction of targets inside the central interval of probability p."""
+
+    expected: Float[Tensor, "levels"]
+    observed: Float[Tensor, "levels"]
+
+
+def gaussian_nll(mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+    """Negative log-likelihood per point, in nats.
+
+    (1/N) Σ_n Σ_c ½ [ log 2πσ² + z² ]
+    """
+    z, std = _standardise(mean, variance, targets)
+    per_output = 0.5 * math.log(2 * math.pi) + std.log() + 0.5 * z.square()
+    return per_output.sum(-1).mean().item()
+
+
+def rmse(mean: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+    """Root mean squared error, √( (1/NC) Σ (y − m)² ): one root, over all outputs together."""
+    mean, targets = aligned("N C", mean=mean, targets=targets)
+    return (targets - mean).square().mean().sqrt().item()
+
+
+def mae(mean: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+    """Mean absolute error, (1/NC) Σ |y − m|."""
+    mean, targets = aligned("N C", mean=mean, targets=targets)
+    return (targets - mean).abs().mean().item()
+
+
+def crps(mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+    """Continuous ranked probability score, the mean of ∫ (F(x) − 1[y ≤ x])² dx; as σ → 0 it becomes the `mae`.
+
+    (1/NC) Σ σ [ z (2Φ(z) − 1) + 2φ(z) − 1/√π ]        Gneiting and Raftery (2007)
+    """
+    z, std = _standardise(mean, variance, targets)
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)  # φ(z)
+    return (std * (z * _central_mass(z) + 2 * density - 1 / math.sqrt(math.pi))).mean().item()
+
+
+def pit(
+    mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]
+) -> Float[Tensor, "N C"]:
+    """Probability integral transform Φ(z) of each target: uniform on [0, 1] if the predictions are calibrated."""
+    z, _ = _standardise(mean, variance, targets)
+    return torch.special.ndtr(z)
+
+
+def coverage(
+    mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"], level: float = 0.9
+) -> float:
+    """Fraction of the targets inside the central interval that should hold `level` of them.
+
+    (1/NC) Σ 1[ |y − m| ≤ qσ ],  Φ(q) = (1 + level)/2
+    """
+    check_open_unit("level", level)
+    z, _ = _standardise(mean, variance, targets)
+    return (_central_mass(z.abs()) <= level).double().mean().item()
+
+
+def interval_width(variance: Float[Tensor, "N C"], level: float = 0.9) -> float:
+    """Mean width 2qσ of the central interval of `coverage`."""
+    check_open_unit("level", level)
+    (variance,) = aligned("N C", variance=variance)
+    _check_positive(variance)
+    return 2 * _half_width(level) * variance.sqrt().mean().item()
+
+
+def interval_score(
+    mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"], level: float = 0.9
+) -> float:
+    """Width of the central interval plus a penalty for every target outside; lower is better, and proper.
+
+    (1/NC) Σ 2qσ + 2/(1 − level) · max(|y − m| − qσ, 0)        Gneiting and Raftery (2007)
+    """
+    check_open_unit("level", level)
+    z, std = _standardise(mean, variance, targets)
+    half = _half_width(level)
+    excess = (z.abs() - half).relu()
+    return (std * (2 * half + 2 / (1 - level) * excess)).mean().item()
+
+
+def calibration_curve(
+    mean: Float[Tensor, "N C"],
+    variance: Float[Tensor, "N C"],
+    targets: Float[Tensor, "N C"],
+    *,
+    num_levels: int = 100,
+) -> CalibrationCurve:
+    """The `coverage` of central intervals at `num_levels` levels evenly spaced from 0 to 1, both included."""
+    check_at_least("num_levels", num_levels, 2)
+    z, _ = _standardise(mean, variance, targets)
+    mass = _central_mass(z.abs()).flatten().sort().values
+    expected = torch.linspace(0, 1, num_levels, dtype=mass.dtype, device=mass.device)
+    return CalibrationCurve(expected, torch.searchsorted(mass, expected, right=True) / mass.new_tensor(len(mass)))
+
+
+def calibration_error(
+    mean: Float[Tensor, "N C"],
+    variance: Float[Tensor, "N C"],
+    targets: Float[Tensor, "N C"],
+    *,
+    num_levels: int = 100,
+) -> float:
+    """Mean of |observed − expected| over the levels of `calibration_curve` (uncertainty-toolbox's MACE)."""
+    curve = calibration_curve(mean, variance, targets, num_levels=num_levels)
+    return (curve.observed - curve.expected).abs().mean().item()
+
+
+def miscalibration_area(
+    mean: Float[Tensor, "N C"],
+    variance: Float[Tensor, "N C"],
+    targets: Float[Tensor, "N C"],
+    *,
+    num_levels: int = 100,
+) -> float:
+    """Area between the polygon through `calibration_curve` and the diagonal.
+
+    A segment of width h whose ends lie a and b above the diagonal adds h(|a| + |b|)/2, or, if it crosses the diagonal,
+    two triangles: h(a² + b²) / 2(|a| + |b|).
+    """
+    curve = calibration_curve(mean, variance, targets, num_levels=num_levels)
+    gap = curve.observed - curve.expected
+    a, b, h = gap[:-1], gap[1:], curve.expected.diff()
+    total = a.abs() + b.abs()
+    crossing = (a.square() + b.square()) / total
+    return (h / 2 * torch.where(a * b < 0, crossing, total)).sum().item()
+
+
+def _standardise(mean: Tensor, variance: Tensor, targets: Tensor) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+    """z = (y − m)/σ and σ, of checked arguments."""
+    mean, variance, targets = aligned("N C", mean=mean, variance=variance, targets=targets)
+    _check_positive(variance)
+    std = variance.sqrt()
+    return (targets - mean) / std, std
+
+
+def _check_positive(variance: Tensor) -> None:
+    if (variance <= 0).any():
+        raise ValueError(
+            f"variance must be positive, but the smallest is {variance.min():.6g}; "
+            f"add the noise variance, or correct a variance computed by a difference of moments"
+        )
+
+
+def _central_mass(z: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+    """2Φ(z) − 1 = erf(z/√2): for z ≥ 0 the probability of [−z, z]."""
+    return torch.erf(z / math.sqrt(2))
+
+
+def _half_width(level: float) -> float:
+    """q with 2Φ(q) − 1 = level."""
+    return math.sqrt(2) * torch.erfinv(torch.tensor(level, dtype=torch.float64)).item()

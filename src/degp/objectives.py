@@ -1,0 +1,157 @@
+"""④ What is minimised: DE, rDE, RMS and DE-GP, plain callables from an ensemble and a batch to a loss.
+
+All are scaled so that each member sees a gradient of the same size: sums over members, means over the batch.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from degp.ensemble import Ensemble
+from degp.gaussian import KroneckerGaussian, kl_divergence
+from degp.likelihoods import Likelihood
+from degp.measurement import MeasurementSampler, no_points
+from degp.posterior import AverageEigenvalue, posterior
+from degp.priors.kernel import Prior, as_prior
+from degp.priors.penalty import Penalty, WeightPenalty, draw_anchors, no_penalty
+from degp.priors.weights import WeightPrior
+from degp.typing import Batch, Loss
+
+
+class Objective(Protocol):
+    """Anything that gives the loss of a batch; ours are `nn.Module`s, so that their parameters can be trained too."""
+
+    likelihood: Likelihood
+
+    def __call__(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss: ...
+
+
+def de(likelihood: Likelihood) -> "MemberwiseObjective":
+    """Deep ensemble: Σᵢ −log p(y | gᵢ), each member by itself.        theory/objectives.md (1)"""
+    return MemberwiseObjective(likelihood, no_penalty)
+
+
+def rde(
+    likelihood: Likelihood, weight_prior: WeightPrior = WeightPrior(), *, weight: float = 1.0
+) -> "MemberwiseObjective":
+    """Regularised deep ensemble: DE with a Gaussian prior over the weights (MAP).        theory/objectives.md (2)
+
+    Args:
+        weight: scale of the penalty; 1 is maximum a posteriori.
+    """
+    return MemberwiseObjective(likelihood, WeightPenalty(weight_prior, weight))
+
+
+def rms(
+    likelihood: Likelihood,
+    ensemble: Ensemble,
+    weight_prior: WeightPrior = WeightPrior(),
+    *,
+    weight: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> "MemberwiseObjective":
+    """Randomised MAP sampling: rDE towards anchors drawn from the prior, one set a member.  theory/objectives.md (3)"""
+    anchors = draw_anchors(weight_prior, ensemble, generator=generator)
+    return MemberwiseObjective(likelihood, WeightPenalty(weight_prior, weight, anchors))
+
+
+def degp(
+    likelihood: Likelihood,
+    prior: Prior | Callable[[Tensor, Tensor], Tensor],
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    measurement: MeasurementSampler = no_points,
+    weight_prior: WeightPrior = WeightPrior(),
+    epsilon: float = 0.05,
+) -> "FunctionalObjective":
+    """DE-GP: the ensemble as a Gaussian process, by functional variational inference; see `FunctionalObjective`."""
+    return FunctionalObjective(
+        likelihood,
+        as_prior(prior),
+        alpha=alpha,
+        measurement=measurement,
+        penalty=WeightPenalty(weight_prior, beta) if beta else no_penalty,
+        epsilon=epsilon,
+    )
+
+
+class MemberwiseObjective(nn.Module):
+    """(1/B) Σᵢ Σ_batch −log p(y | gᵢ(x)) + penalty: members that never meet.        theory/objectives.md (1)–(3)"""
+
+    def __init__(self, likelihood: Likelihood, penalty: Penalty) -> None:
+        super().__init__()
+        self.likelihood = likelihood
+        self.penalty = penalty
+
+    def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
+        M, B = len(ensemble), len(batch)
+        outputs = ensemble(batch.inputs)
+        self.likelihood.check(batch.targets, outputs.shape[2])
+        data = -self.likelihood.log_prob(outputs, batch.targets).sum() / M
+        penalty = self.penalty(ensemble, batch.population).to(data)
+        return Loss(M / B * data + penalty, {"data": data.detach() / B, "penalty": penalty.detach()})
+
+
+class FunctionalObjective(nn.Module):
+    """(M/B) [ −Σ_batch E_q log p(y | f) + α KL(q ‖ p on batch ∪ extra points) ] + β penalty.  theory/objectives.md (5)
+
+    Args:
+        likelihood: p(y | f).
+        prior: p(f).
+        alpha: α; 1 is the Bayesian weight for full batches, B/N for mini-batches of a set of N points.
+        measurement: where the extra points come from.
+        penalty: on the weights, β times the energy of a `WeightPrior`; none is β = 0.
+        epsilon: λ and the prior's jitter, as shares of the mean variance of q and of p.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        prior: Prior,
+        *,
+        alpha: float = 1.0,
+        measurement: MeasurementSampler = no_points,
+        penalty: Penalty = no_penalty,
+        epsilon: float = 0.05,
+    ) -> None:
+        super().__init__()
+        if not alpha >= 0:
+            raise ValueError(f"alpha weighs the divergence and must not be negative, but it is {alpha}")
+        self.likelihood = likelihood
+        self.prior = prior
+        self.alpha = alpha
+        self.measurement = measurement
+        self.penalty = penalty
+        self.nugget = AverageEigenvalue(epsilon)
+
+    def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
+        M, B = len(ensemble), len(batch)
+        extra = self.measurement(batch.inputs, generator=generator)
+        points = torch.cat([batch.inputs, extra]) if len(extra) else batch.inputs
+
+        q = posterior(_outputs(ensemble, batch.inputs, extra), diagonal=self.nugget)
+        self.likelihood.check(batch.targets, q.mean.shape[1])
+        gram = self.prior.kernel(generator=generator)(points, points)
+        p = KroneckerGaussian.from_gram(gram, q.mean.shape[1], jitter=self.nugget.epsilon)
+
+        expected = self.likelihood.expected_log_prob(q.marginal(slice(B)), batch.targets, generator=generator)
+        data = -expected.sum()
+        kl = kl_divergence(q, p).to(data)
+        penalty = self.penalty(ensemble, batch.population).to(data)
+        terms = {"data": data.detach() / B, "kl": kl.detach(), "penalty": penalty.detach()}
+        return Loss(M / B * (data + self.alpha * kl) + penalty, terms)
+
+
+def _outputs(
+    ensemble: Ensemble, inputs: Shaped[Tensor, "B ..."], extra: Shaped[Tensor, "K ..."]
+) -> Float[Tensor, "M N C"]:
+    """The members on the data and on the extra points, which must not enter BatchNorm's statistics."""
+    if not len(extra):
+        return ensemble(inputs)
+    if any(True for _ in ensemble.buffers()):
+        return torch.cat([ensemble(inputs), ensemble.peek(extra)], dim=1)
+    return ensemble(torch.cat([inputs, extra]))

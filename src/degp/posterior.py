@@ -1,0 +1,82 @@
+"""③ The ensemble's outputs read as one Gaussian: their mean, their deviations, and a small diagonal λ."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from degp.gaussian import LowRankGaussian
+
+
+def _require_positive(epsilon: float) -> None:
+    if not epsilon > 0:
+        raise ValueError(f"epsilon is a share of the average variance and must be positive, but it is {epsilon}")
+
+
+class Nugget(Protocol):
+    """The rule for λ, which makes the covariance regular: from the deviations A to one value or one an entry."""
+
+    def __call__(self, deviations: Float[Tensor, "M N C"]) -> Float[Tensor, "N C"] | Float[Tensor, ""]: ...
+
+
+@dataclass(frozen=True)
+class AverageEigenvalue:
+    """λ = ε · tr(AᵀA) / NC: a share of the central covariance's average eigenvalue.        theory/posterior.md (3)
+
+    A constant for back-propagation: if gradients flowed through it, −NC log λ would dominate the objective and
+    inflate the variance.
+    """
+
+    epsilon: float = 0.05
+
+    def __post_init__(self) -> None:
+        _require_positive(self.epsilon)
+
+    def __call__(self, deviations: Float[Tensor, "M N C"]) -> Float[Tensor, ""]:
+        return self.epsilon * deviations.detach().square().sum(0).mean()
+
+
+@dataclass(frozen=True)
+class PointwiseAverage:
+    """λ(x) = ε · tr k(x, x) / C: the same share for each point by itself.
+
+    For prediction: what is said of a point must not depend on the points it was asked together with.
+    """
+
+    epsilon: float = 0.05
+
+    def __post_init__(self) -> None:
+        _require_positive(self.epsilon)
+
+    def __call__(self, deviations: Float[Tensor, "M N C"]) -> Float[Tensor, "N C"]:
+        variance = deviations.detach().square().sum(0)
+        return self.epsilon * variance.mean(1, keepdim=True).expand_as(variance)
+
+
+def posterior(outputs: Float[Tensor, "M N C"], *, diagonal: Nugget | float = AverageEigenvalue()) -> LowRankGaussian:
+    """q(f) = N(m, AᵀA + λI) on the N points of the members' outputs g₁ … g_M.        theory/posterior.md (1)–(4)
+
+    m = (1/M) Σᵢ gᵢ,   Aᵢ = (gᵢ − m) / √M,   so that AᵀA is the members' empirical covariance
+
+    Args:
+        outputs: the members' outputs on the same points.
+        diagonal: λ itself, or the rule that gives it.
+    """
+    M = len(outputs)
+    if M < 2:
+        raise ValueError(
+            f"a covariance needs at least two members, but there is {M}; make the ensemble larger, "
+            f"or train a single network with objectives.de"
+        )
+    mean, deviations = moments(outputs)
+    return LowRankGaussian(mean, deviations, diagonal(deviations) if callable(diagonal) else diagonal)
+
+
+def moments(outputs: Float[Tensor, "M N C"]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "M N C"]]:
+    """m and A of the members' outputs, in float32 at least: half precision loses the deviations."""
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    mean = outputs.mean(0)
+    return mean, (outputs - mean) / math.sqrt(len(outputs))

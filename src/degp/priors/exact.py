@@ -1,0 +1,72 @@
+"""Exact Gaussian-process regression: the gold standard that the ensemble's posterior is held against."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from degp.gaussian import cholesky
+from degp.priors.kernel import Kernel, Prior, as_prior
+
+
+@dataclass(frozen=True)
+class ExactGP:
+    """f | y of a GP prior after y = f(X) + N(0, σ²).        theory/exact.md (1)–(3)
+
+    m(x) = k(x, X) S⁻¹y,   k(x, x') − k(x, X) S⁻¹k(X, x'),   S = K + σ²I = LLᵀ
+    """
+
+    kernel: Kernel
+    inputs: Shaped[Tensor, "N ..."]
+    targets: Float[Tensor, "N C"]
+    root: Float[Tensor, "N N"]
+
+    @classmethod
+    def fit(
+        cls,
+        prior: Prior,
+        inputs: Shaped[Tensor, "N ..."],
+        targets: Float[Tensor, "N C"],
+        *,
+        noise_variance: float,
+        generator: torch.Generator | None = None,
+    ) -> "ExactGP":
+        """Costs O(N³) once; outputs are independent and share the kernel."""
+        if noise_variance < 0:
+            raise ValueError(f"noise_variance must not be negative, but it is {noise_variance}")
+        kernel = as_prior(prior).kernel(generator=generator)
+        gram = kernel(inputs, inputs).double()
+        noise = noise_variance * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        return cls(kernel, inputs, targets.double(), cholesky(gram + noise))
+
+    def log_marginal_likelihood(self) -> Float[Tensor, ""]:
+        """log p(y) = −½ [‖L⁻¹y‖² + C log|S| + NC log 2π]."""
+        N, C = self.targets.shape
+        logdet = 2 * self.root.diagonal().log().sum()
+        return -0.5 * (self._whiten(self.targets).square().sum() + C * logdet + N * C * math.log(2 * math.pi))
+
+    def mean(self, points: Shaped[Tensor, "K ..."]) -> Float[Tensor, "K C"]:
+        """The posterior mean."""
+        return self._whiten(self._cross(points)).mT @ self._whiten(self.targets)
+
+    def variance(self, points: Shaped[Tensor, "K ..."], *, batch_size: int = 256) -> Float[Tensor, "K"]:
+        """The noise-free posterior variance of each point, the same for every output."""
+        pieces = [self._variance(piece) for piece in points.split(batch_size)]
+        return torch.cat(pieces)
+
+    def covariance(self, points: Shaped[Tensor, "K ..."]) -> Float[Tensor, "K K"]:
+        """The noise-free joint posterior covariance."""
+        explained = self._whiten(self._cross(points))
+        return self.kernel(points, points).double() - explained.mT @ explained
+
+    def _variance(self, points: Shaped[Tensor, "K ..."]) -> Float[Tensor, "K"]:
+        return self.kernel(points, points).double().diagonal() - self._whiten(self._cross(points)).square().sum(0)
+
+    def _cross(self, points: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
+        return self.kernel(self.inputs, points).double()
+
+    def _whiten(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        """L⁻¹v."""
+        return torch.linalg.solve_triangular(self.root, values, upper=False)

@@ -1,0 +1,48 @@
+"""What a prior is: a Gaussian process with mean zero, C independent outputs and one kernel for a step."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+Kernel = Callable[[Shaped[Tensor, "N ..."], Shaped[Tensor, "K ..."]], Float[Tensor, "N K"]]
+
+
+@runtime_checkable
+class Prior(Protocol):
+    """p(f) = GP(0, k_p ⊗ I_C): gives the kernel k_p to use in one step."""
+
+    def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
+        """k_p: the same at every call for a fixed prior, drawn anew by one that is estimated."""
+        ...
+
+
+class KernelPrior(nn.Module):
+    """A fixed kernel as a prior: any function (x, x') ↦ k(x, x'), a GPyTorch kernel included."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
+        """The kernel itself; its hyper-parameters are not trained here."""
+        return self._evaluate
+
+    @torch.no_grad()
+    def _evaluate(self, left: Shaped[Tensor, "N ..."], right: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
+        gram = self.function(left, right)
+        return gram if isinstance(gram, Tensor) else gram.to_dense()
+
+
+def as_prior(prior: Any) -> Prior:
+    """A prior as it is; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`."""
+    if isinstance(prior, Prior):
+        return prior
+    if callable(prior):
+        return KernelPrior(prior)
+    raise TypeError(
+        f"a prior must have a method kernel(generator=…) or be a kernel function k(x, x'), but it is a "
+        f"{type(prior).__name__}; use for example NNGP(depth=2) or gpytorch.kernels.RBFKernel()"
+    )

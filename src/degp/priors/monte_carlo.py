@@ -1,0 +1,115 @@
+"""The Monte-Carlo NN-GP: a kernel estimated from random finite networks of any architecture."""
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from degp.priors.kernel import Kernel
+from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
+
+
+class MonteCarloNNGP(nn.Module):
+    """k_p(x, x') = σ_w² (1/SĈ) Σₛ h(x, wₛ)ᵀh(x', wₛ) + σ_b², wₛ ~ p(w), drawn anew at every step.  theory/prior.md (1)
+
+    Args:
+        features: h, a network without its read-out, of any architecture: it need not be the members' and should
+            have no BatchNorm. Only its form counts; the values of its weights are drawn.
+        num_draws: S.
+        weight_prior: p(w) of the feature network.
+        readout_weight_variance: σ_w²; the read-out's weights have variance σ_w²/Ĉ.
+        readout_bias_variance: σ_b².
+
+    Example:
+        >>> prior = MonteCarloNNGP(mlp_features(3, [64, 64]))
+        >>> prior.kernel()(torch.zeros(5, 3), torch.zeros(4, 3)).shape
+        torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        features: nn.Module,
+        *,
+        num_draws: int = 10,
+        weight_prior: WeightPrior = WeightPrior(),
+        readout_weight_variance: float = 2.0,
+        readout_bias_variance: float = 0.01,
+    ) -> None:
+        super().__init__()
+        if num_draws < 1:
+            raise ValueError(f"num_draws must be at least 1, but it is {num_draws}")
+        if readout_weight_variance < 0 or readout_bias_variance < 0:
+            raise ValueError(
+                f"the read-out's variances must not be negative, but they are {readout_weight_variance} (weights) "
+                f"and {readout_bias_variance} (bias)"
+            )
+        self.features = copy.deepcopy(features).requires_grad_(False)
+        self.num_draws = num_draws
+        self.weight_prior = weight_prior
+        self.readout_weight_variance = readout_weight_variance
+        self.readout_bias_variance = readout_bias_variance
+
+    def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
+        """The kernel of S networks drawn now."""
+        weights = self.weight_prior.draw(self.features, self.num_draws, generator=generator)
+        return _EmpiricalKernel(self, weights)
+
+    def fixed(self, *, generator: torch.Generator | None = None) -> "MonteCarloBank":
+        """A prior that draws its S networks once, now, and keeps them: less noise from step to step, and cheaper."""
+        weights = self.weight_prior.draw(self.features, self.num_draws, generator=generator)
+        return MonteCarloBank(self, weights)
+
+
+class MonteCarloBank(nn.Module):
+    """`MonteCarloNNGP` with one set of S networks for the whole training; made by `MonteCarloNNGP.fixed`."""
+
+    def __init__(self, prior: MonteCarloNNGP, weights: Weights) -> None:
+        super().__init__()
+        self.prior = prior
+        self.weights = as_buffers(weights)
+
+    def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
+        """The kernel of the S networks in the bank."""
+        return _EmpiricalKernel(self.prior, as_weights(self.weights))
+
+
+@dataclass(frozen=True)
+class _EmpiricalKernel:
+    prior: MonteCarloNNGP
+    weights: Weights
+    seen: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # so that k(x, x) runs the networks once
+
+    @torch.no_grad()
+    def __call__(self, left: Shaped[Tensor, "N ..."], right: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
+        h, h_right = self._features(left), self._features(right)
+        scale = self.prior.readout_weight_variance / h.shape[1]
+        return scale * (h @ h_right.mT).double() + self.prior.readout_bias_variance
+
+    def _features(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N SF"]:
+        """The S networks' features side by side, precise enough for a Gram matrix to be positive definite."""
+        if id(inputs) not in self.seen:
+            features = self._networks(inputs).transpose(0, 1).flatten(1)
+            exact = torch.float64 if _float32_is_coarse(inputs) else torch.float32
+            self.seen[id(inputs)] = inputs, features.to(torch.promote_types(features.dtype, exact))
+        return self.seen[id(inputs)][1]
+
+    def _networks(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "S N F"]:
+        if not self.weights:  # nothing to draw: a fixed feature map such as the identity
+            return self.prior.features(inputs).flatten(1).expand(1, -1, -1)
+
+        def features(own: Weights) -> Tensor:
+            return functional_call(self.prior.features, own, (inputs,))
+
+        return vmap(features, randomness="different")(self.weights).flatten(2)
+
+
+def _float32_is_coarse(inputs: Tensor) -> bool:
+    """Whether a float32 product may be done in TF32 or bf16, under which a Gram matrix loses positive definiteness."""
+    return (
+        inputs.device.type != "cpu"
+        or torch.is_autocast_enabled("cpu")
+        or torch.get_float32_matmul_precision() != "highest"
+    )

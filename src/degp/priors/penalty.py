@@ -1,0 +1,55 @@
+"""A prior over weights as a term of the objective: pulling all members to zero, or each to its own anchor."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from degp.ensemble import Ensemble, Part
+from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
+
+Penalty = Callable[[Ensemble, int], Float[Tensor, ""]]
+
+
+def no_penalty(ensemble: Ensemble, population: int) -> Float[Tensor, ""]:
+    """No prior over weights."""
+    return torch.zeros(())
+
+
+class WeightPenalty(nn.Module):
+    """(weight / N) Σᵢ ½ Σ_w (wᵢ − aᵢ)² / σ₀², per data point of a population of N.        theory/objectives.md (2)
+
+    Args:
+        prior: σ₀² of each weight.
+        weight: scale; 1 is the prior itself.
+        anchors: a, a set for each of the ensemble's parts, as from `draw_anchors`; without them a = 0.
+    """
+
+    def __init__(self, prior: WeightPrior, weight: float = 1.0, anchors: Sequence[Weights] = ()) -> None:
+        super().__init__()
+        if not weight >= 0:
+            raise ValueError(f"the weight of a penalty must not be negative, but it is {weight}")
+        self.prior = prior
+        self.weight = weight
+        self.anchors = nn.ModuleList(as_buffers(part) for part in anchors)
+
+    def forward(self, ensemble: Ensemble, population: int) -> Float[Tensor, ""]:
+        parts = ensemble.parts()
+        anchors = [as_weights(part) for part in self.anchors] or [{}] * len(parts)
+        energies = [
+            part.shared_by * self.prior.energy(part.architecture, part.parameters, own)
+            for part, own in zip(parts, anchors, strict=True)
+        ]
+        return self.weight / population * torch.stack(energies).sum()
+
+
+def draw_anchors(prior: WeightPrior, ensemble: Ensemble, *, generator: torch.Generator | None = None) -> list[Weights]:
+    """One set of weights from the prior for each member, apart from where the member starts; one for a backbone."""
+    return [_draw(prior, part, generator) for part in ensemble.parts()]
+
+
+def _draw(prior: WeightPrior, part: Part, generator: torch.Generator | None) -> Weights:
+    like = next(iter(part.parameters.values()))
+    drawn = prior.draw(part.architecture, part.members or 1, like=like.detach(), generator=generator)
+    return drawn if part.members else {name: value[0] for name, value in drawn.items()}

@@ -1,0 +1,122 @@
+"""p(w) = N(0, diag σ₀²): the Gaussian prior over a network's weights, as penalty, as draw and as start."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class WeightPrior:
+    """Variance `weights` / fan_in for the weights and `biases` for the biases of linear, convolution and RNN layers.
+
+    Other parameters (BatchNorm's, embeddings) have no prior: they are not penalised and keep their values in draws.
+
+    Args:
+        weights: one number, or one a layer in the order of the network.
+        biases: likewise.
+    """
+
+    weights: float | Sequence[float] = 2.0
+    biases: float | Sequence[float] = 0.01
+
+    def __post_init__(self) -> None:
+        for name, values in (("weights", self.weights), ("biases", self.biases)):
+            least = min(values) if isinstance(values, Sequence) else values
+            if not least > 0:
+                raise ValueError(f"the variances of {name} must be positive, but the least is {least}")
+
+    def variances(self, module: nn.Module) -> dict[str, float]:
+        """σ₀² of each parameter that has a prior, by name."""
+        layers = [(name, layer) for name, layer in module.named_modules() if _has_prior(layer)]
+        weights, biases = (_a_layer(values, len(layers)) for values in (self.weights, self.biases))
+        return {
+            f"{prefix}.{name}" if prefix else name: weight / _fan_in(parameter) if parameter.ndim > 1 else bias
+            for (prefix, layer), weight, bias in zip(layers, weights, biases, strict=True)
+            for name, parameter in layer.named_parameters(recurse=False)
+        }
+
+    def draw(
+        self,
+        module: nn.Module,
+        num_draws: int,
+        *,
+        like: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Weights:
+        """S independent sets of weights, each (S, …), from one call of the random generator.
+
+        They get the dtype and device of `like`; without it, of the module's own parameters.
+        """
+        variances = self.variances(module)
+        shapes = {name: module.get_parameter(name).shape for name in variances}
+        sizes = [shape.numel() for shape in shapes.values()]
+        like = next(module.parameters(), torch.empty(0)) if like is None else like
+        # one long draw: filling many small tensors costs more than the numbers themselves
+        flat = torch.randn(num_draws * sum(sizes), dtype=like.dtype, device=like.device, generator=generator)
+        pieces = flat.split([num_draws * size for size in sizes])
+        return {
+            name: piece.view(num_draws, *shape).mul_(variances[name] ** 0.5)
+            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+        }
+
+    @torch.no_grad()
+    def initialise(self, module: nn.Module, *, generator: torch.Generator | None = None) -> nn.Module:
+        """Starts a network from a draw of this prior, in place, and gives it back."""
+        for name, value in self.draw(module, 1, generator=generator).items():
+            module.get_parameter(name).copy_(value[0])
+        return module
+
+    def energy(
+        self, module: nn.Module, parameters: Mapping[str, Tensor], anchors: Mapping[str, Tensor] = MappingProxyType({})
+    ) -> Float[Tensor, ""]:
+        """½ Σ (w − a)² / σ₀² over all weights: −log p(w) without its constant.
+
+        Args:
+            module: the architecture, which says what is a weight and what a bias, and the fan-in of each.
+            parameters: values by name, with or without a member axis in front.
+            anchors: a by name; zero where there are none.
+        """
+        energy = next((p.new_zeros(()) for p in parameters.values()), torch.zeros(()))
+        for name, variance in self.variances(module).items():
+            distance = parameters[name] - anchors[name] if anchors else parameters[name]
+            energy = energy + distance.square().sum() / (2 * variance)
+        return energy
+
+
+def _has_prior(layer: nn.Module) -> bool:
+    return isinstance(layer, (nn.Linear, nn.Bilinear, nn.RNNBase, _ConvNd))
+
+
+def _fan_in(parameter: Tensor) -> int:
+    return parameter[0].numel()
+
+
+def _a_layer(values: float | Sequence[float], num_layers: int) -> Sequence[float]:
+    if not isinstance(values, Sequence):
+        return [values] * num_layers
+    if len(values) != num_layers:
+        raise ValueError(
+            f"variances must be one number or one a layer, but there are {len(values)} for {num_layers} layers "
+            f"(linear, convolution and recurrent ones count)"
+        )
+    return values
+
+
+def as_buffers(weights: Weights) -> nn.Module:
+    """Weights held by a module, so that they move and are saved with it."""
+    module = nn.Module()
+    for name, value in weights.items():
+        module.register_buffer(name.replace(".", "/"), value)  # a buffer's name cannot hold a dot
+    return module
+
+
+def as_weights(module: nn.Module) -> Weights:
+    """The way back from `as_buffers`."""
+    return {name.replace("/", "."): value for name, value in module.named_buffers()}

@@ -1,0 +1,8 @@
+"""⑤⑥ Training: one step, the loop around it, and checkpoints that lose nothing."""
+
+from degp.training.checkpoint import Checkpoints as Checkpoints
+from degp.training.history import History as History
+from degp.training.loop import fit as fit
+from degp.training.step import NonFiniteLossError as NonFiniteLossError
+from degp.training.step import TrainState as TrainState
+from degp.training.step import step as step

@@ -1,0 +1,200 @@
+"""Checkpoints: the whole state of a run as safetensors and JSON, whole or not there, never pickled."""
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from degp.execution import Loop, Vmap
+from degp.files import new_folder, write_json
+from degp.training.history import History
+from degp.training.step import TrainState
+
+SCHEMA = 1
+TENSORS, STATE = "state.safetensors", "state.json"
+WAYS = {way.name: way for way in (Vmap(), Loop())}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used; the message says why and which one can."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints, `step-00000120-epoch-000003` and so on.
+
+    Args:
+        folder: made when the first is saved.
+        every: steps between two of them; None saves at the end and on Ctrl-C only.
+        keep: how many of the newest stay.
+    """
+
+    folder: Path | str
+    every: int | None = None
+    keep: int = 2
+
+    def start(self, state: TrainState, *, resume: bool) -> None:
+        """Puts the newest checkpoint into the state, if asked to and there is one; never runs over an old run."""
+        newest = self.newest()
+        if newest is not None and not resume:
+            raise CheckpointError(
+                f"{self.folder} holds a run already, up to {newest.name}; pass resume=True to go on with it, "
+                f"or choose another folder"
+            )
+        if newest is not None:
+            self.load(newest, state)
+
+    def newest(self) -> Path | None:
+        """The folder of the newest checkpoint."""
+        return next(iter(self._all()), None)
+
+    def save_if_due(self, state: TrainState) -> None:
+        """Saves every `every` steps."""
+        if self.every is not None and state.count % self.every == 0:
+            self.save(state)
+
+    def save(self, state: TrainState) -> Path:
+        """Saves the state under its step's name, then drops what is older than the `keep` newest."""
+        path = Path(self.folder) / f"step-{state.count:08d}-epoch-{state.epoch:06d}"
+        if path.exists():
+            return path  # a finished run that was resumed: nothing has changed
+        tensors: dict[str, Tensor] = {}
+        tree = _flatten(_snapshot(state), tensors)
+        with new_folder(path) as draft:
+            save_file(tensors, draft / TENSORS)
+            digest = hashlib.sha256((draft / TENSORS).read_bytes()).hexdigest()
+            write_json(draft / STATE, {"schema": SCHEMA, "sha256": digest, "state": tree})
+        for old in self._all()[self.keep :]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
+
+    def load(self, path: Path, state: TrainState) -> None:
+        """Puts a checkpoint into the state; on any fault nothing of the state is changed."""
+        try:
+            _restore(state, _read(path))
+        except CheckpointError as error:
+            good = [other for other in self._all() if other != path and _is_readable(other)]
+            advice = f"the last good one is {good[0]}" if good else "there is no other one"
+            raise CheckpointError(f"{path} cannot be used: {error}; {advice}") from None
+
+    def _all(self) -> list[Path]:
+        return sorted(Path(self.folder).glob("step-*"), reverse=True)
+
+
+def _snapshot(state: TrainState) -> dict[str, Any]:
+    execution = state.ensemble.execution
+    return {
+        "ensemble": dict(state.ensemble.state_dict()),
+        "objective": _state_of(state.objective),
+        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
+        "schedulers": [scheduler.state_dict() for scheduler in state.schedulers],
+        "generator": state.generator.get_state(),
+        "global_generator": torch.get_rng_state(),  # dropout draws from it
+        "execution": execution.name if execution else None,  # another way to run is the same up to rounding only
+        "history": state.history.records,
+        **{name: getattr(state, name) for name in PLAIN},
+    }
+
+
+PLAIN = ("count", "epoch", "order", "position", "sums", "seconds")
+
+
+def _restore(state: TrainState, saved: dict[str, Any]) -> None:
+    _require_same_form("ensemble", state.ensemble.state_dict(), saved["ensemble"])
+    _require_same_form("objective", _state_of(state.objective), saved["objective"])
+    for name in ("optimizers", "schedulers"):
+        if len(getattr(state, name)) != len(saved[name]):
+            raise CheckpointError(f"it has {len(saved[name])} {name} and this run {len(getattr(state, name))}")
+    _require_same_groups(state, saved["optimizers"])
+    state.ensemble.load_state_dict(saved["ensemble"])
+    if isinstance(state.objective, torch.nn.Module):
+        state.objective.load_state_dict(saved["objective"])
+    for name in ("optimizers", "schedulers"):
+        for own, theirs in zip(getattr(state, name), saved[name], strict=True):
+            own.load_state_dict(theirs)
+    state.generator.set_state(saved["generator"])
+    torch.set_rng_state(saved["global_generator"])
+    state.ensemble.execution = WAYS.get(saved["execution"])
+    state.history = History(saved["history"])
+    for name in PLAIN:
+        setattr(state, name, saved[name])
+
+
+def _state_of(objective: Any) -> dict[str, Tensor]:
+    return dict(objective.state_dict()) if isinstance(objective, torch.nn.Module) else {}
+
+
+def _require_same_form(name: str, own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
+    for key in sorted(own.keys() | saved.keys()):
+        shapes = [tuple(tree[key].shape) if key in tree else "nothing" for tree in (own, saved)]
+        if shapes[0] != shapes[1]:
+            raise CheckpointError(
+                f"it is of another model: {name} has {shapes[0]} for {key} here and {shapes[1]} there"
+            )
+
+
+def _require_same_groups(state: TrainState, saved: list[dict[str, Any]]) -> None:
+    for own, theirs in zip(state.optimizers, saved, strict=True):
+        sizes = [[len(group["params"]) for group in groups] for groups in (own.param_groups, theirs["param_groups"])]
+        if sizes[0] != sizes[1]:
+            raise CheckpointError(f"its optimiser has groups of {sizes[1]} parameters and this run's of {sizes[0]}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((path / STATE).read_text(encoding="utf-8"))
+        schema, digest, tree = content["schema"], content["sha256"], content["state"]
+        if schema > SCHEMA:
+            raise CheckpointError(f"it has schema {schema} and this version reads up to {SCHEMA}; update degp")
+        if hashlib.sha256((path / TENSORS).read_bytes()).hexdigest() != digest:
+            raise CheckpointError(f"{TENSORS} is damaged: its checksum is not the one in {STATE}")
+        return _unflatten(tree, load_file(path / TENSORS))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"it cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        _read(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _flatten(tree: Any, tensors: dict[str, Tensor], place: str = "") -> Any:
+    """The tree as JSON, with its tensors put aside under their place in it."""
+    if isinstance(tree, Tensor):
+        tensors[place] = tree.detach().contiguous().clone()
+        return {"tensor": place}
+    if isinstance(tree, dict):
+        kind = "counter" if isinstance(tree, Counter) else "dict"
+        return {kind: [[key, _flatten(value, tensors, f"{place}/{key}")] for key, value in tree.items()]}
+    if isinstance(tree, (list, tuple)):
+        items = [_flatten(value, tensors, f"{place}/{index}") for index, value in enumerate(tree)]
+        return {"list" if isinstance(tree, list) else "tuple": items}
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return tree
+    raise TypeError(f"a checkpoint holds tensors, numbers and text only, but {place} is a {type(tree).__name__}")
+
+
+def _unflatten(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content),) = tree.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind in ("dict", "counter"):
+        entries = {key: _unflatten(value, tensors) for key, value in content}
+        return Counter(entries) if kind == "counter" else entries
+    items = [_unflatten(value, tensors) for value in content]
+    return items if kind == "list" else tuple(items)

@@ -1,0 +1,28 @@
+"""What a training run was like: one record an epoch."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = dict[str, Any]
+
+
+@dataclass
+class History:
+    """Records of epochs, each with `epoch`, `step`, `seconds`, `loss`, the loss's terms and validation results."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def column(self, name: str) -> list[Any]:
+        """One quantity over the epochs; None where it was not measured."""
+        if not any(name in record for record in self.records):
+            known = sorted({key for record in self.records for key in record})
+            raise KeyError(f"no record has {name!r}; there are {', '.join(known) or 'no records yet'}")
+        return [record.get(name) for record in self.records]
+
+    @property
+    def last(self) -> Record:
+        """The newest record; empty before the first epoch has ended."""
+        return self.records[-1] if self.records else {}
+
+    def __len__(self) -> int:
+        return len(self.records)

@@ -1,0 +1,189 @@
+"""⑥ The loop: epochs of mini-batches with validation, history, progress and checkpoints."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from tqdm.auto import tqdm
+
+from degp.data import check_inputs
+from degp.ensemble import Ensemble
+from degp.objectives import Objective
+from degp.training.checkpoint import Checkpoints
+from degp.training.history import History
+from degp.training.step import NonFiniteLossError, TrainState, step
+from degp.typing import Batch
+
+Validation = Callable[[Ensemble], Mapping[str, float]]
+
+
+def fit(
+    ensemble: Ensemble,
+    data: Batch,
+    objective: Objective,
+    *,
+    epochs: int,
+    batch_size: int | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    scheduler: LRScheduler | Sequence[LRScheduler] = (),
+    validation: Batch | Validation | None = None,
+    stop: Callable[[History], bool] = lambda history: False,
+    checkpoints: Checkpoints | None = None,
+    resume: bool = False,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Trains the ensemble, and the objective's own parameters, in place.
+
+    Args:
+        ensemble: on the device where it is to be trained; the data must be there too.
+        data: the training set.
+        objective: from `objectives`, or any callable of that form.
+        epochs: passes over the data.
+        batch_size: largest batch; an epoch is split evenly. All data at once by default.
+        optimizer: one or several torch optimisers; Adam with learning rate 1e-3 by default.
+        scheduler: torch schedulers, stepped after each epoch.
+        validation: data on which the objective's terms are measured after each epoch, or a function that measures
+            whatever it likes.
+        stop: asked after each epoch whether to end early.
+        checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
+        resume: go on from the newest checkpoint, if there is one; equal to never having stopped, to the bit.
+        generator: for the order of the data and all draws of the objective; one seeded by chance by default.
+        progress: a progress bar; by default where the output is a terminal.
+    """
+    _check(ensemble, data, objective, epochs, batch_size)
+    device = data.inputs.device
+    state = TrainState(
+        ensemble,
+        objective,
+        _optimizers(optimizer, ensemble, objective),
+        _as_list(scheduler),
+        generator or _seeded_by_chance(device),
+    )
+    if checkpoints is not None:
+        checkpoints.start(state, resume=resume)
+    if ensemble.execution is None:
+        ensemble.choose_execution(data.inputs[: batch_size or len(data)])
+    ensemble.train()
+    try:
+        _run(state, data, epochs, batch_size or len(data), validation, stop, checkpoints, progress)
+    except NonFiniteLossError as error:
+        raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
+    except KeyboardInterrupt:
+        if checkpoints is not None:
+            checkpoints.save(state)
+        raise
+    ensemble.eval()
+    return state.history
+
+
+def _run(
+    state: TrainState,
+    data: Batch,
+    epochs: int,
+    batch_size: int,
+    validation: Batch | Validation | None,
+    stop: Callable[[History], bool],
+    checkpoints: Checkpoints | None,
+    progress: bool | None,
+) -> None:
+    hidden = None if progress is None else not progress  # None: tqdm hides the bar where there is no terminal
+    with tqdm(total=epochs, initial=state.epoch, disable=hidden, unit="epoch", leave=False) as bar:
+        while state.epoch < epochs and not (len(state.history) and stop(state.history)):
+            start = time.perf_counter() - state.seconds
+            for batch in _batches(state, data, batch_size):
+                loss = step(state, batch)
+                state.position += 1
+                for name, value in {"loss": loss.total, **loss.terms}.items():
+                    state.sums[name] = state.sums.get(name, 0.0) + float(value.detach())
+                state.seconds = time.perf_counter() - start
+                if checkpoints is not None:
+                    checkpoints.save_if_due(state)
+            _end_epoch(state, validation)
+            bar.update()
+            bar.set_postfix(
+                {
+                    name: f"{state.history.last[name]:.4g}"
+                    for name in ("loss", "data", "kl")
+                    if name in state.history.last
+                }
+            )
+    if checkpoints is not None:
+        checkpoints.save(state)
+
+
+def _batches(state: TrainState, data: Batch, batch_size: int) -> Iterator[Batch]:
+    """What is left of this epoch: a random order in batches of even size, so that none is left with a point or two."""
+    if state.position == 0:
+        state.order = torch.randperm(len(data), generator=state.generator, device=state.generator.device)
+    pieces = state.order.tensor_split(math.ceil(len(data) / batch_size))
+    for rows in pieces[state.position :]:
+        yield data if len(pieces) == 1 else data[rows.to(data.inputs.device)]
+
+
+def _end_epoch(state: TrainState, validation: Batch | Validation | None) -> None:
+    means = {name: value / state.position for name, value in state.sums.items()}
+    state.epoch, state.position, state.sums = state.epoch + 1, 0, {}
+    rates = {"learning_rate": float(state.optimizers[0].param_groups[0]["lr"])}
+    record = {"epoch": state.epoch, "step": state.count, "seconds": state.seconds, **means, **rates}
+    state.history.records.append(record | _validate(state, validation))
+    for scheduler in state.schedulers:
+        scheduler.step()
+
+
+def _validate(state: TrainState, validation: Batch | Validation | None) -> dict[str, float]:
+    if validation is None:
+        return {}
+    state.ensemble.eval()
+    with torch.no_grad():
+        if isinstance(validation, Batch):
+            loss = state.objective(state.ensemble, validation, generator=state.generator.clone_state())
+            results: Mapping[str, Any] = {"loss": loss.total, **loss.terms}
+        else:
+            results = validation(state.ensemble)
+    state.ensemble.train()
+    return {f"validation/{name}": float(value) for name, value in results.items()}
+
+
+def _check(ensemble: Ensemble, data: Batch, objective: Objective, epochs: int, batch_size: int | None) -> None:
+    if epochs < 0:
+        raise ValueError(f"epochs must not be negative, but it is {epochs}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, but it is {batch_size}; None takes all data at once")
+    check_inputs(data.inputs)
+    was_training = ensemble.training
+    with torch.no_grad():
+        num_outputs = ensemble.eval().peek(data.inputs[:2]).shape[2]
+    ensemble.train(was_training)
+    objective.likelihood.check(data.targets, num_outputs)
+    objective.likelihood.check_values(data.targets, num_outputs)
+
+
+def _optimizers(
+    optimizer: Optimizer | Sequence[Optimizer] | None, ensemble: Ensemble, objective: Objective
+) -> list[Optimizer]:
+    if optimizer is not None:
+        return _as_list(optimizer)
+    own = objective.parameters() if isinstance(objective, torch.nn.Module) else iter(())
+    trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
+    return [torch.optim.Adam(trained, lr=1e-3)]
+
+
+def _as_list(one_or_many: Any) -> list[Any]:
+    return list(one_or_many) if isinstance(one_or_many, Sequence) else [one_or_many]
+
+
+def _seeded_by_chance(device: torch.device) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.seed()
+    return generator
+
+
+def _last_good(checkpoints: Checkpoints | None) -> str:
+    newest = None if checkpoints is None else checkpoints.newest()
+    return f"the last good checkpoint is {newest}" if newest else "no checkpoint was kept"

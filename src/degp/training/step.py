@@ -1,0 +1,52 @@
+"""⑤ One optimiser step, and all the state that a run carries from step to step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from degp.ensemble import Ensemble
+from degp.objectives import Objective
+from degp.training.history import History
+from degp.typing import Batch, Loss
+
+
+class NonFiniteLossError(FloatingPointError):
+    """The loss was NaN or infinite; the weights are those before the step."""
+
+
+@dataclass
+class TrainState:
+    """Everything that must be kept to go on exactly where a run stopped."""
+
+    ensemble: Ensemble
+    objective: Objective
+    optimizers: Sequence[Optimizer]
+    schedulers: Sequence[LRScheduler]
+    generator: torch.Generator
+    count: int = 0  # steps done
+    epoch: int = 0  # epochs done
+    order: Int[Tensor, "N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.long))  # this epoch's rows
+    position: int = 0  # batches of this epoch done
+    sums: dict[str, float] = field(default_factory=dict)  # of this epoch's losses
+    seconds: float = 0.0
+    history: History = field(default_factory=History)
+
+
+def step(state: TrainState, batch: Batch) -> Loss:
+    """One step of every optimiser on the batch's loss."""
+    loss = state.objective(state.ensemble, batch, generator=state.generator)
+    bad = loss.non_finite()
+    if bad:
+        raise NonFiniteLossError(f"the loss is not finite at step {state.count + 1}, in {', '.join(bad)}")
+    for optimizer in state.optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    loss.total.backward()
+    for optimizer in state.optimizers:
+        optimizer.step()
+    state.count += 1
+    return loss

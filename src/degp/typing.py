@@ -1,0 +1,63 @@
+"""What flows along the walk: batches of data going in, a loss with its terms coming out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some points of a data set, and how many points it stands for.
+
+    Attributes:
+        inputs: one row a point; any shape after the first axis.
+        targets: real rows (B, C) for regression, integer labels (B,) for classes.
+        population: size of the training set that the batch was taken from; the batch's own size where it is the
+            whole set. Weight penalties are per data point of the population.
+    """
+
+    inputs: Shaped[Tensor, "B ..."]
+    targets: Shaped[Tensor, "B ..."]
+    population: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.targets):
+            raise ValueError(
+                f"inputs and targets must have one row a point each, but there are {len(self.inputs)} rows of inputs "
+                f"and {len(self.targets)} of targets; check how the data were split"
+            )
+        if self.population == 0:
+            object.__setattr__(self, "population", len(self.inputs))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, rows: Tensor | slice) -> "Batch":
+        """The chosen rows, standing for the same population."""
+        return Batch(self.inputs[rows], self.targets[rows], self.population)
+
+    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
+        """The same batch elsewhere; only floating-point tensors change their dtype."""
+        inputs, targets = (_moved(tensor, device, dtype) for tensor in (self.inputs, self.targets))
+        return Batch(inputs, targets, self.population)
+
+
+def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:
+    return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What one step minimises, and the terms that it is made of (detached, each in its own natural unit)."""
+
+    total: Float[Tensor, ""]
+    terms: Mapping[str, Float[Tensor, ""]]
+
+    def non_finite(self) -> list[str]:
+        """Names of the terms that are NaN or infinite, `total` last; one transfer from the device."""
+        names = [*self.terms, "total"]
+        values = torch.stack([term.double() for term in (*self.terms.values(), self.total.detach())])
+        return [name for name, finite in zip(names, values.isfinite().tolist(), strict=True) if not finite]

@@ -1,0 +1,145 @@
+"""What is said of a new target, and of how sure: total = aleatoric + epistemic."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from degp.gaussian import LowRankGaussian
+
+Probabilities = Callable[[Float[Tensor, "S N C"]], Float[Tensor, "S N C"]]
+Entropy = Callable[[Float[Tensor, "... N C"]], Float[Tensor, "... N"]]
+
+
+class Predictive(Protocol):
+    """A prediction for N points with its uncertainty split: variances for real targets, nats for classes."""
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N *C"]:
+        """What more data would remove."""
+        ...
+
+    @property
+    def aleatoric(self) -> Float[Tensor, "N *C"]:
+        """What would remain."""
+        ...
+
+    @property
+    def total(self) -> Float[Tensor, "N *C"]:
+        """Their sum."""
+        ...
+
+
+@dataclass(frozen=True)
+class RegressionPredictive:
+    """Real targets: y has mean m and variance k(x, x) + noise.        theory/prediction.md (1)
+
+    Attributes:
+        posterior: the function's own posterior, joint over the points.
+        aleatoric: noise variance of each point and output.
+    """
+
+    posterior: LowRankGaussian
+    aleatoric: Float[Tensor, "N C"]
+
+    @property
+    def mean(self) -> Float[Tensor, "N C"]:
+        """The expected target."""
+        return self.posterior.mean
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N C"]:
+        """Variance of the function, k(x, x)."""
+        return self.posterior.variance()
+
+    @property
+    def total(self) -> Float[Tensor, "N C"]:
+        """Variance of the target."""
+        return self.epistemic + self.aleatoric
+
+    @property
+    def std(self) -> Float[Tensor, "N C"]:
+        """Standard deviation of the target."""
+        return self.total.sqrt()
+
+    def interval(self, level: float = 0.9) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """The central interval that holds a Gaussian target with probability `level`."""
+        if not 0 < level < 1:
+            raise ValueError(f"level is a probability between 0 and 1, but it is {level}; 0.9 is a 90 % interval")
+        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.std) * self.std
+        return self.mean - half, self.mean + half
+
+    def sample(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
+        """Joint draws of the targets: functions from the posterior plus independent noise."""
+        functions = self.posterior.sample(num_draws, generator=generator)
+        noise = torch.randn(functions.shape, dtype=functions.dtype, device=functions.device, generator=generator)
+        return functions + self.aleatoric.sqrt() * noise
+
+
+@dataclass(frozen=True)
+class ClassPredictive:
+    """Classes: p(y) = E p(y | f), and the entropies around it, in nats.        theory/prediction.md (3)
+
+    Attributes:
+        probabilities: E p(y | f).
+        total: entropy of the expected probabilities, H[E p].
+        aleatoric: expected entropy, E H[p].
+    """
+
+    probabilities: Float[Tensor, "N C"]
+    total: Float[Tensor, "N"]
+    aleatoric: Float[Tensor, "N"]
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N"]:
+        """H[E p] − E H[p], the mutual information of target and function."""
+        return self.total - self.aleatoric
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class of each point."""
+        return self.probabilities.argmax(-1)
+
+    @classmethod
+    def from_draws(cls, draws: Float[Tensor, "S N C"], entropy: Entropy) -> "ClassPredictive":
+        """From the probabilities under S functions, or under M members."""
+        mean = draws.mean(0)
+        return cls(mean, entropy(mean), entropy(draws).mean(0))
+
+    @classmethod
+    def from_posterior(
+        cls,
+        q: LowRankGaussian,
+        probabilities: Probabilities,
+        entropy: Entropy,
+        num_draws: int,
+        *,
+        generator: torch.Generator | None = None,
+        most_values: int = 2**24,
+    ) -> "ClassPredictive":
+        """From draws of each point's own C × C covariance, at most about `most_values` numbers at a time."""
+        M, N, C = q.shape
+        chunk = max(1, most_values // (num_draws * (M + 3 * C)))
+        pieces = []
+        for start in range(0, N, chunk):
+            draws = q.marginal(slice(start, start + chunk)).sample_marginals(num_draws, generator=generator)
+            pieces.append(cls.from_draws(probabilities(draws), entropy))
+        return cls.concatenate(pieces)
+
+    @classmethod
+    def concatenate(cls, pieces: list["ClassPredictive"]) -> "ClassPredictive":
+        """One prediction for the points of several."""
+        return cls(*(torch.cat([getattr(p, n) for p in pieces]) for n in ("probabilities", "total", "aleatoric")))
+
+
+def entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
+    """−Σ_c p log p with 0 log 0 = 0."""
+    return torch.special.entr(probabilities).sum(-1)
+
+
+def binary_entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
+    """−Σ_c [p log p + (1 − p) log(1 − p)]: C yes-or-no targets, each by itself."""
+    return (torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)).sum(-1)
