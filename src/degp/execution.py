@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Shaped
@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 Tensors = dict[str, Tensor]
 
 
+@runtime_checkable
 class Execution(Protocol):
     """A way to evaluate one architecture under M stacked sets of parameters and buffers.
 

@@ -1,7 +1,7 @@
 """p(y | f): what a function value says of a target, in expectation under the posterior and member by member."""
 
 import math
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive, 
 LOG_2PI = math.log(2 * math.pi)
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """What objectives and predictions ask of a likelihood; every one here is an `nn.Module` with its own parameters."""
 

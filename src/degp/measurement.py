@@ -1,13 +1,14 @@
 """Where the posterior meets the prior besides the data: extra measurement points X_ν ~ ν."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
 
+@runtime_checkable
 class MeasurementSampler(Protocol):
     """Draws extra points for one step, K of them, given the batch's inputs; any function of this form will do."""
 

@@ -4,7 +4,7 @@ All are scaled so that each member sees a gradient of the same size: sums over m
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Shaped
@@ -21,6 +21,7 @@ from degp.priors.weights import WeightPrior
 from degp.typing import Batch, Loss
 
 
+@runtime_checkable
 class Objective(Protocol):
     """Anything that gives the loss of a batch; ours are `nn.Module`s, so that their parameters can be trained too."""
 

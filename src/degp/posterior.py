@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ def _require_positive(epsilon: float) -> None:
         raise ValueError(f"epsilon is a share of the average variance and must be positive, but it is {epsilon}")
 
 
+@runtime_checkable
 class Nugget(Protocol):
     """The rule for λ, which makes the covariance regular: from the deviations A to one value or one an entry."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ Probabilities = Callable[[Float[Tensor, "S N C"]], Float[Tensor, "S N C"]]
 Entropy = Callable[[Float[Tensor, "... N C"]], Float[Tensor, "... N"]]
 
 
+@runtime_checkable
 class Predictive(Protocol):
     """A prediction for N points with its uncertainty split: variances for real targets, nats for classes."""
 

@@ -93,7 +93,7 @@ def error_versus_uncertainty(
     *,
     num_thresholds: int = 101,
 ) -> ErrorUncertaintyCurve:
-    """Error among the test and out-of-distribution points whose uncertainty is at most t, for t from 0 to 1.
+    """Error among the test and out-of-distribution points of normalised uncertainty at most t, for t from 0 to 1.
 
     error(t) = Σ e_i 1[u_i ≤ t · max u] / Σ 1[u_i ≤ t · max u],  over both sets pooled
 

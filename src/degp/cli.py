@@ -1,0 +1,69 @@
+"""The command line: `degp demo` to begin with."""
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.table import Table
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"the command line needs {missing.name}: pip install 'degp[cli]'") from None
+
+import degp
+from degp.demo import SineRun, distance_to_exact, exact_band, train
+
+app = typer.Typer(help="Deep ensembles read as Gaussian processes.", no_args_is_help=True, add_completion=False)
+console = Console()
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """Deep ensembles read as Gaussian processes."""
+    if version:
+        console.print(f"degp {degp.__version__} (torch {torch.__version__})")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to save the figure (.png, .svg or .pdf).")] = Path("degp-demo.png"),
+    members: Annotated[int, typer.Option(min=2, help="Networks in each ensemble.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1000,
+    seed: Annotated[int, typer.Option(help="For everything random.")] = 0,
+) -> None:
+    """Train a deep ensemble and a DE-GP on eight points and hold both against the exact posterior."""
+    from degp.data import sine
+    from degp.report.figures import band_grid, save_figure
+
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise typer.BadParameter(f"--out must end in .png, .svg or .pdf, but it is {out}")
+    widths, grid, data = (128, 128), torch.linspace(-3, 3, 301)[:, None], sine()
+    table = Table(title="Eight points of sin 2x, 2 × 128 hidden units, against exact inference (NN-GP)")
+    for heading in ("method", "std off by", "mean off by", "seconds"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    bands = {}
+    for method in ("DE", "DE-GP"):
+        console.print(f"training {method}: {members} networks, {steps} steps …")
+        generator = torch.Generator().manual_seed(seed)
+        trained = train(SineRun(method, widths, members=members, steps=steps), generator=generator)
+        distance = distance_to_exact(trained)
+        factor = torch.tensor(distance["mean_abs_log_std_ratio"]).exp().item()
+        table.add_row(method, f"× {factor:.2f}", f"{distance['rms_mean_error']:.3f}", f"{trained.seconds:.1f}")
+        bands["function", method] = trained.band(grid)
+    bands["function", "NN-GP"] = exact_band(widths, grid)
+    console.print(table)
+    path = save_figure(band_grid(bands, (data.inputs[:, 0], data.targets[:, 0])), out)
+    console.print(
+        f"Figure: {path} (bands: one and two standard deviations of the function). The plain ensemble (DE) passes "
+        f"through every noisy point and is sure of itself even there. DE-GP, the same networks trained as one Gaussian "
+        f"process, has nearly the error bars of the exact posterior (NN-GP) on the right.",
+        soft_wrap=True,
+    )
+
+
+def main() -> None:
+    """Entry point of the `degp` command."""
+    app()
