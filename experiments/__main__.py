@@ -2,10 +2,11 @@
 
 import typer
 
-from experiments import toy
+from experiments import toy, uci
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command(name="toy")(toy.main)
+app.command(name="uci")(uci.main)
 
 
 @app.callback()

@@ -13,23 +13,24 @@ LAYERS = [
     {"typing"},
     {"execution", "files"},
     {"gaussian", "metrics", "ensemble", "measurement", "data", "nets"},
-    {"posterior", "uncertainty"},
+    {"posterior", "uncertainty", "tables"},
     {"priors", "likelihoods"},
     {"objectives"},
+    {"side_by_side"},
     {"training"},
 ]
 # Rooms beside the layers see what is named here.
 BESIDE = {
     "prediction": {"typing", "gaussian", "ensemble", "posterior", "likelihoods", "uncertainty"},
-    "report": {"typing", "files"},
+    "report": {"typing", "files", "metrics"},
 }
 # Rooms on top see everything, and only each other sees them. The root is `degp/__init__.py`.
 ROOT = "degp"
-TOP = {ROOT, "demo", "sklearn", "botorch", "bandits", "config", "cli", "__main__"}
+TOP = {ROOT, "demo", "selection", "tabular", "sklearn", "botorch", "bandits", "config", "cli", "__main__"}
 
 OPTIONAL = {
     *{"botorch", "gpytorch", "linear_operator", "jinja2", "matplotlib", "pandas", "pooch", "rich", "sklearn", "typer"},
-    *{"beartype", "hypothesis", "pytest", "scipy", "torchmetrics"},
+    *{"beartype", "hypothesis", "pyarrow", "pytest", "scipy", "torchmetrics"},
 }
 
 PROJECT = Path(__file__).parents[1]

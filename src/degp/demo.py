@@ -60,8 +60,11 @@ class Trained:
         """As a Gaussian process for DE-GP, as the plain mixture that it is for DE and rDE."""
         likelihood = Gaussian(NOISE_VARIANCE)
         if self.run.method == "DE-GP":
-            return predict(self.ensemble, inputs, likelihood, diagonal=PointwiseAverage(EPSILON))
-        return predict_mixture(self.ensemble, inputs, likelihood)
+            predictive = predict(self.ensemble, inputs, likelihood, diagonal=PointwiseAverage(EPSILON))
+        else:
+            predictive = predict_mixture(self.ensemble, inputs, likelihood)
+        assert isinstance(predictive, RegressionPredictive)
+        return predictive
 
     def band(self, inputs: Float[Tensor, "N 1"]) -> Band:
         """For a figure: the function's mean and standard deviation, without the noise of the data."""

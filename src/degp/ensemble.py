@@ -5,13 +5,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FunctionType
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, Protocol, runtime_checkable
+from weakref import ReferenceType
 
+import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from degp.execution import Choice, Execution, Loop, Tensors, fastest, workable
+from degp.execution import Choice, Execution, Loop, Tensors, Vmap, fastest, kept_randomness, one_tensor, workable
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,13 @@ class Part:
     parameters: Mapping[str, Tensor]
     members: int | None
     shared_by: int = 1
+
+
+@runtime_checkable
+class HasParts(Protocol):
+    """Whatever has weights in parts: an ensemble, or some of its members."""
+
+    def parts(self) -> list[Part]: ...
 
 
 class Ensemble(nn.Module):
@@ -67,8 +78,9 @@ class Ensemble(nn.Module):
         self.separate = nn.ModuleList(copy.deepcopy(modules)) if difference else None
         self.backbone = backbone
         self.execution = Loop() if difference else execution
+        self._untried = {True, False} if self.execution is None else set()  # training, evaluation: vmap may do one only
         self._size = len(modules)
-        self._architecture = (_replaced(modules[0], _shape_only, modules),)  # in a tuple: not a submodule
+        self._architecture = (_replaced(modules[0], _shape_only, modules[:1]),)  # in a tuple: not a submodule
 
     @classmethod
     def from_modules(cls, modules: Sequence[nn.Module], *, backbone: nn.Module | None = None) -> "Ensemble":
@@ -79,7 +91,7 @@ class Ensemble(nn.Module):
         """All members on the same inputs."""
         features = self._features(inputs)
         if self.separate is not None:
-            outputs = _joined([member(features) for member in self.separate])
+            outputs = _joined([one_tensor(member(features)) for member in self.separate])
         else:
             assert self.stacked is not None
             outputs = self._way(features)(self.stacked, self._own_parameters(), self._own_buffers(), features)
@@ -92,7 +104,7 @@ class Ensemble(nn.Module):
 
     def choose_execution(self, inputs: Shaped[Tensor, "N ..."]) -> Choice:
         """Times the ways to run the members on these inputs and keeps the fastest; the numbers stay the same."""
-        with torch.no_grad(), self._kept_buffers():
+        with torch.no_grad(), kept_randomness(inputs), self._kept_buffers():
             features = self._features(inputs)
         if self.stacked is None or self._way(features).name == "loop":
             return Choice(Loop(), {})
@@ -136,17 +148,23 @@ class Ensemble(nn.Module):
         return inputs if self.backbone is None else self.backbone(inputs)
 
     def _way(self, features: Tensor) -> Execution:
-        if self.execution is None:
+        if self.execution is None or (self.training in self._untried and self.execution == Vmap()):
             assert self.stacked is not None
             self.execution = workable(self.stacked, self._own_parameters(), self._own_buffers(), features)
+            self._untried.discard(self.training)
         return self.execution
 
     @contextmanager
     def _kept_buffers(self) -> Iterator[None]:
-        before = {name: buffer.clone() for name, buffer in self.named_buffers()}
-        yield
-        for name, buffer in self.named_buffers():
-            buffer.data.copy_(before[name])  # .data: backward must not take this for a change of its saved tensors
+        homes = [module._buffers for module in self.modules()]
+        before = [dict(home) for home in homes]
+        for home, copies in zip(homes, copy.deepcopy(before), strict=True):
+            home.update(copies)  # and not back by copying: backward may need the values that were used
+        try:
+            yield
+        finally:
+            for home, originals in zip(homes, before, strict=True):
+                home.update(originals)
 
     def _own_parameters(self) -> Tensors:
         return dict(self.stacked.named_parameters()) if self.stacked is not None else {}
@@ -166,10 +184,15 @@ def _make(members: Sequence[nn.Module] | Callable[[], nn.Module], count: int | N
         if count is None or count < 1:
             raise ValueError(f"a function that makes members needs how many: Ensemble(make, 10); count is {count}")
         modules = [members() for _ in range(count)]
-    elif isinstance(members, nn.Module) and not isinstance(members, (nn.ModuleList, nn.Sequential)):
-        raise TypeError(f"members must be a list of networks or a function that makes one, but it is a {type(members)}")
+    elif isinstance(members, nn.Module) and not isinstance(members, nn.ModuleList):
+        raise TypeError(
+            f"members must be a list of networks or a function that makes one, but it is one network, "
+            f"a {type(members).__name__}"
+        )
     else:
         modules = list(members)
+        if count not in (None, len(modules)):
+            raise ValueError(f"count is for a function, but it is {count} for a list of {len(modules)}")
     if not modules:
         raise ValueError("an ensemble needs at least one member, but the list of members is empty")
     for index, module in enumerate(modules):
@@ -177,38 +200,99 @@ def _make(members: Sequence[nn.Module] | Callable[[], nn.Module], count: int | N
             raise TypeError(f"every member must be a torch.nn.Module, but member {index} is a {type(module).__name__}")
     if len({id(module) for module in modules}) != len(modules):
         raise ValueError("members must be different objects, but one network stands in the list twice; deepcopy it")
+    seen: dict[int, int] = {}
+    for index, module in enumerate(modules):
+        for name, parameter in module.named_parameters():
+            if seen.setdefault(id(parameter), index) != index:
+                raise ValueError(
+                    f"members must have weights of their own, but member {index} shares {name} with member "
+                    f"{seen[id(parameter)]}; pass what is shared as backbone, or deepcopy it"
+                )
     return modules
 
 
 def _difference(modules: Sequence[nn.Module]) -> str | None:
     """What keeps the members from being stacked, in words; None where they are alike."""
-    first = modules[0]
+    first, forms = modules[0], _forms(modules[0])
+    if not forms:
+        return "they have no parameters to stack"
     for index, module in enumerate(modules[1:], start=1):
         if str(first) != str(module):
             return f"member {index} is built differently from member 0"
-        shapes, others = _shapes(first), _shapes(module)
-        if shapes != others:
-            name = next(iter(set(shapes.items()) ^ set(others.items())))[0]
-            return f"member {index} has {name} as {others.get(name)} and member 0 as {shapes.get(name)}"
+        others = _forms(module)
+        if forms != others:
+            name = min(name for name, _ in forms.items() ^ others.items())
+            return f"member {index} has {name} as {others.get(name)} and member 0 as {forms.get(name)}"
+        alike = _counterparts(first, module)
         for (name, one), (_, other) in zip(first.named_modules(), module.named_modules(), strict=True):
-            if _settings(one) != _settings(other):
+            if not _same(_settings(one), _settings(other), alike):
                 return f"member {index} has other settings than member 0 in {name or 'its outermost module'}"
     return None
 
 
-def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
-
-
-def _settings(module: nn.Module) -> dict[str, object]:
-    """A module's plain attributes, which stacked members would share: numbers, names, functions."""
-    plain = (bool, int, float, complex, str, bytes, type(None), tuple, type)
-    settings: dict[str, object] = {
-        name: value.__code__ if isinstance(value, FunctionType) else value
-        for name, value in vars(module).items()
-        if isinstance(value, plain) or callable(value)
+def _forms(module: nn.Module) -> dict[str, str]:
+    return {
+        name: f"{tuple(tensor.shape)} {tensor.dtype}{' trained' if tensor.requires_grad else ''}"
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
     }
-    return {name: value for name, value in settings.items() if name != "training" and "hook" not in name}
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """A module's plain attributes, which stacked members would share: numbers, names, functions, hooks."""
+    return {  # hooks without their keys, which are serial numbers
+        name: list(value.values()) if "hook" in name and isinstance(value, Mapping) else value
+        for name, value in vars(module).items()
+        if name not in ("training", "_parameters", "_buffers", "_modules")
+    }
+
+
+def _counterparts(first: nn.Module, second: nn.Module) -> set[tuple[int, int]]:
+    """Submodules and tensors of two members that stand in the same place: each member keeps its own."""
+    listings = (nn.Module.named_modules, nn.Module.named_parameters, nn.Module.named_buffers)
+    return {
+        (id(one), id(other))
+        for listing in listings
+        for (_, one), (_, other) in zip(listing(first), listing(second), strict=True)
+    }
+
+
+def _same(one: Any, other: Any, alike: set[tuple[int, int]]) -> bool:
+    """Whether two attributes do the same, also where `==` does not tell; what cannot be told counts as different."""
+    if one is other or (id(one), id(other)) in alike:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key], alike) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(_same(a, b, alike) for a, b in zip(one, other, strict=True))
+    parts = _inside(one), _inside(other)
+    if parts[0] is not None:
+        return _same(*parts, alike | {(id(one), id(other))})  # what refers back to itself is met again inside
+    try:
+        return bool(one == other)
+    except Exception:  # a comparison that fails tells nothing
+        return False
+
+
+def _inside(value: Any) -> list[Any] | None:
+    """What makes up a function or a plain object; None where it is compared as a whole."""
+    if isinstance(value, FunctionType):
+        captured = [cell.cell_contents for cell in value.__closure__ or ()]
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, captured]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, ReferenceType):
+        return [value()]
+    if hasattr(value, "__dict__") and type(value).__eq__ is object.__eq__ and not isinstance(value, type):
+        return [vars(value)]
+    return None
 
 
 def _part(module: nn.Module, shared_by: int = 1) -> Part:

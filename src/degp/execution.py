@@ -2,13 +2,14 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
@@ -27,7 +28,7 @@ class Execution(Protocol):
 
     def __call__(
         self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
-    ) -> Float[Tensor, "M N C"]: ...
+    ) -> Shaped[Tensor, "M ..."]: ...
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,13 @@ class Vmap:
 
     def __call__(
         self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
-    ) -> Float[Tensor, "M N C"]:
+    ) -> Shaped[Tensor, "M ..."]:
         def member(own_parameters: Tensors, own_buffers: Tensors) -> tuple[Tensor, Tensors]:
-            return _call(module, own_parameters, own_buffers, inputs)
+            outputs, state = _call(module, own_parameters, own_buffers, inputs)
+            return outputs, {name: value for name, value in state.items() if value is not own_buffers[name]}
 
-        outputs, replaced = vmap(member, randomness="different")(parameters, buffers)
+        with _differentiable_attention():
+            outputs, replaced = vmap(member, randomness="different")(parameters, buffers)
         for name, value in replaced.items():
             buffers[name].copy_(value)
         return outputs
@@ -56,22 +59,45 @@ class Loop:
 
     def __call__(
         self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
-    ) -> Float[Tensor, "M N C"]:
-        members = zip(_unstack(parameters), _unstack(buffers), strict=False) if buffers else None
-        outputs = []
-        for own_parameters, own_buffers in members or ((own, {}) for own in _unstack(parameters)):
-            output, replaced = _call(module, own_parameters, own_buffers, inputs)
-            for name, value in replaced.items():
-                own_buffers[name].copy_(value)
+    ) -> Shaped[Tensor, "M ..."]:
+        outputs, states = [], []
+        for own in _unstack(parameters | buffers):
+            # clones: backward must not take one member's change of its statistics for a change of another's
+            own_buffers = {name: own[name].clone() for name in buffers}
+            output, state = _call(module, {name: own[name] for name in parameters}, own_buffers, inputs)
             outputs.append(output)
+            states.append(state)
+        for name, buffer in buffers.items():
+            buffer.copy_(torch.stack([state[name] for state in states]))
         return torch.stack(outputs)
 
 
+def one_tensor(outputs: Any) -> Tensor:
+    """A member's outputs as they are; TypeError where a member gives anything but a tensor."""
+    if not isinstance(outputs, Tensor):
+        raise TypeError(
+            f"each member must give one tensor (N, C), but it gives a {type(outputs).__name__}; "
+            f"wrap it in a module that picks the outputs"
+        )
+    return outputs
+
+
 def _call(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
-    """One member's outputs, and those buffers that it replaced by new tensors instead of changing them in place."""
-    state = dict(buffers)
-    outputs = functional_call(module, (parameters, state), (inputs,))
-    return outputs, {name: value for name, value in state.items() if value is not buffers[name]}
+    """One member's outputs and its buffers afterwards, whether it changed them in place or put new ones there."""
+    state = parameters | buffers  # one dict: functional_call tells of replaced buffers in the dict it was given
+    outputs = one_tensor(functional_call(module, state, (inputs,)))
+    return outputs, {name: state[name] for name in buffers}
+
+
+@contextmanager
+def _differentiable_attention() -> Iterator[None]:
+    """No fast path in attention layers: under vmap they cannot see that a gradient is wanted, and it has none."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _unstack(tensors: Tensors) -> Iterable[Tensors]:
@@ -94,7 +120,7 @@ class Choice:
 
 def workable(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Execution:
     """`Vmap` where the network allows it, else `Loop` with one warning that says why."""
-    with torch.no_grad(), torch.random.fork_rng(_devices(inputs)):
+    with torch.no_grad(), kept_randomness(inputs):
         try:
             Vmap()(module, parameters, _copies(buffers), inputs)
             return Vmap()
@@ -122,7 +148,7 @@ def fastest(
     """
     ways = list(candidates)
     milliseconds = {way.name: float("inf") for way in ways}
-    with torch.random.fork_rng(_devices(inputs)), torch.enable_grad():
+    with kept_randomness(inputs), torch.enable_grad():
         for _ in range(repeats + 1):  # the first round warms up and is overwritten by any later, shorter one
             for way in ways:
                 elapsed = _time(partial(_pass, way, module, parameters, buffers, inputs), inputs.device)
@@ -154,5 +180,6 @@ def _copies(buffers: Tensors) -> Tensors:
     return {name: buffer.clone() for name, buffer in buffers.items()}
 
 
-def _devices(inputs: Tensor) -> list[torch.device]:
-    return [inputs.device] if inputs.device.type == "cuda" else []
+def kept_randomness(inputs: Tensor) -> AbstractContextManager[None]:
+    """A block after which torch's own random state, here and on the inputs' device, is as it was before."""
+    return torch.random.fork_rng([inputs.device] if inputs.device.type == "cuda" else [])

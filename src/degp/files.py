@@ -41,7 +41,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """JSON with sorted, indented entries, whole or not at all."""
+    """Indented JSON, whole or not at all."""
     with new_file(path) as draft:
         draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

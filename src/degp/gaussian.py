@@ -57,12 +57,13 @@ class LowRankGaussian:
 
     def covariances(self) -> Float[Tensor, "N C C"]:
         """k(x, x), the C × C covariance of each point by itself."""
-        return torch.einsum("mnc,mnd->ncd", self.deviations, self.deviations) + torch.diag_embed(self.diagonal)
+        A = self.deviations.double()
+        return (torch.einsum("mnc,mnd->ncd", A, A) + torch.diag_embed(self.diagonal)).to(self.mean)
 
     def covariance(self) -> Float[Tensor, "NC NC"]:
         """The whole covariance AᵀA + D, dense: for small problems and for looking at."""
-        A = self.deviations.flatten(1)
-        return A.mT @ A + torch.diag(self.diagonal.flatten())
+        A, d = self._flat()
+        return (A.mT @ A + torch.diag(d)).to(self.mean)
 
     def marginal(self, points: Int[Tensor, "K"] | slice) -> "LowRankGaussian":
         """The same Gaussian on some of its points."""
@@ -73,14 +74,16 @@ class LowRankGaussian:
         M, N, C = self.shape
         z = _normal(num_draws, M, like=self.mean, generator=generator)
         e = _normal(num_draws, N, C, like=self.mean, generator=generator)
-        return self.mean + torch.tensordot(z, self.deviations, dims=1) + self.diagonal.sqrt() * e
+        with _full_precision(self.mean):
+            return self.mean + torch.tensordot(z, self.deviations, dims=1) + self.diagonal.sqrt() * e
 
     def sample_marginals(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
         """Draws with each point's own C × C covariance, independent from point to point."""
         M, N, C = self.shape
         z = _normal(num_draws, N, M, like=self.mean, generator=generator)
         e = _normal(num_draws, N, C, like=self.mean, generator=generator)
-        return self.mean + torch.einsum("snm,mnc->snc", z, self.deviations) + self.diagonal.sqrt() * e
+        with _full_precision(self.mean):
+            return self.mean + torch.einsum("snm,mnc->snc", z, self.deviations) + self.diagonal.sqrt() * e
 
     def log_density(self, values: Float[Tensor, "N C"]) -> Float[Tensor, ""]:
         """log N(f | m, AᵀA + D) by the Woodbury identity.        theory/gaussian.md (3)
@@ -88,7 +91,7 @@ class LowRankGaussian:
         −2 log q(f) = ‖r‖²_D⁻¹ − ‖L⁻¹A D⁻¹r‖² + log|D| + log|LLᵀ| + NC log 2π,   r = f − m,  LLᵀ = I + A D⁻¹Aᵀ
         """
         A, d = self._flat()
-        r = values.double().flatten() - self.mean.double().flatten()
+        r = self._residuals(values, "values")
         L = _capacitance_root(A, d)
         inner = torch.linalg.solve_triangular(L, (A @ (r / d))[:, None], upper=False)
         quadratic = (r.square() / d).sum() - inner.square().sum()
@@ -98,18 +101,27 @@ class LowRankGaussian:
         self,
         targets: Float[Tensor, "N C"],
         noise_variance: Float[Tensor, "N C"] | Float[Tensor, ""] | float,
+        *,
+        before: "Coefficients | None" = None,
     ) -> "Coefficients":
         """Posterior of the M coefficients z after noisy observations of every point.        theory/conditioning.md (2)
 
         P = I + A (D + Σ)⁻¹Aᵀ = LLᵀ,   z | y ~ N(P⁻¹A (D + Σ)⁻¹(y − m), P⁻¹)
 
         What is learned applies to any other points of the same functions through `updated`.
+
+        Args:
+            before: what earlier observations, of other points, have taught; precisions and their products add up.
         """
         A, d = self._flat()
         s = d + _as_diagonal(noise_variance, self.mean, name="noise_variance").double().flatten()
-        r = targets.double().flatten() - self.mean.double().flatten()
-        L = _capacitance_root(A, s)
-        return Coefficients(torch.cholesky_solve((A @ (r / s))[:, None], L).squeeze(1), L)
+        r = self._residuals(targets, "targets")
+        L, b = _capacitance_root(A, s), A @ (r / s)
+        if before is not None:
+            R = before.precision_root
+            added = L @ L.mT - torch.eye(len(L), dtype=L.dtype, device=L.device)
+            L, b = torch.linalg.cholesky_ex(R @ R.mT + added).L, b + R @ (R.mT @ before.mean)
+        return Coefficients(torch.cholesky_solve(b[:, None], L).squeeze(1), L)
 
     def updated(self, coefficients: "Coefficients") -> "LowRankGaussian":
         """The Gaussian at points that were not observed: m + Aᵀμ and L⁻¹A in place of m and A; D stays."""
@@ -127,7 +139,7 @@ class LowRankGaussian:
         At unobserved points only z changes. At an observed one the white part is learned too, by the share
         ρ = d / (d + σ²):  f = (1 − ρ)(m + Aᵀz) + ρy + N(0, (1 − ρ)d). Costs O(M²KC + M²NC); equals dense conditioning.
         """
-        _require_distinct(points)
+        _require_distinct(points % len(self.mean))  # −1 is the last point too
         observed = self.marginal(points)
         noise = _as_diagonal(noise_variance, observed.mean, name="noise_variance")
         after = self.updated(observed.coefficients(targets, noise))
@@ -150,6 +162,14 @@ class LowRankGaussian:
 
     def _flat(self) -> tuple[Float[Tensor, "M NC"], Float[Tensor, "NC"]]:
         return self.deviations.double().flatten(1), self.diagonal.double().flatten()
+
+    def _residuals(self, values: Float[Tensor, "N C"], name: str) -> Float[Tensor, "NC"]:
+        if values.shape != self.mean.shape:
+            raise ValueError(
+                f"{name} must be one a point and output, (N, C) = {tuple(self.mean.shape)}, "
+                f"but their shape is {tuple(values.shape)}"
+            )
+        return values.double().flatten() - self.mean.double().flatten()
 
 
 @dataclass(frozen=True)
@@ -226,8 +246,11 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
     scale = gram.diagonal().mean()
     tried = jitter
     while True:
-        lifted = gram + tried * scale * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        lifted = gram.clone()
+        lifted.diagonal().add_(tried * scale)
         root, info = torch.linalg.cholesky_ex(lifted)
+        if gram.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return root  # inside a CUDA graph nothing can be read; a failure shows as NaN in the loss
         if not info.any() and root.diagonal().isfinite().all():
             break
         tried = max(10 * tried, 1e-10)
@@ -297,6 +320,11 @@ def _require_distinct(points: Int[Tensor, "K"]) -> None:
             f"observed points must be distinct, but {repeated} of {len(points)} are repeated; "
             f"average the repeated observations and divide their noise variance by how many there are"
         )
+
+
+def _full_precision(like: Tensor) -> torch.autocast:
+    """Autocast switched off: in bfloat16 the products of a draw would lose the deviations."""
+    return torch.autocast(like.device.type, enabled=False)
 
 
 def _normal(*shape: int, like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -37,6 +37,10 @@ class Likelihood(Protocol):
         """E_q log p(y | f(x)) of each point."""
         ...
 
+    def widen(self, factor: float) -> None:
+        """Multiplies the noise variance or the temperature by a factor, in place."""
+        ...
+
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> Predictive:
@@ -81,6 +85,11 @@ class Gaussian(nn.Module):
         """−½ [log 2πσ² + ((y − m)² + k(x, x)) / σ²]."""
         return self._log_density((targets - q.mean).square() + q.variance()).sum(-1)
 
+    @torch.no_grad()
+    def widen(self, factor: float) -> None:
+        """Multiplies σ² by a factor, in place."""
+        self.log_variance.add_(math.log(factor))
+
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> RegressionPredictive:
@@ -109,7 +118,8 @@ class HeteroscedasticGaussian(nn.Module):
     def __init__(self, base_variance: float = 1.0) -> None:
         super().__init__()
         _require_positive("base_variance", base_variance)
-        self.log_base = math.log(base_variance)
+        self.log_base: Tensor
+        self.register_buffer("log_base", torch.tensor(math.log(base_variance), dtype=torch.float64))
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if num_outputs % 2:
@@ -124,7 +134,7 @@ class HeteroscedasticGaussian(nn.Module):
 
     def log_prob(self, outputs: Float[Tensor, "M N C2"], targets: Float[Tensor, "N C"]) -> Float[Tensor, "M N"]:
         f, s = outputs.chunk(2, dim=-1)
-        s = s + self.log_base
+        s = s + self.log_base.to(s)
         return -0.5 * (LOG_2PI + s + (targets - f).square() * torch.exp(-s)).sum(-1)
 
     def expected_log_prob(
@@ -135,21 +145,26 @@ class HeteroscedasticGaussian(nn.Module):
         variance_f, variance_s = q.variance().chunk(2, dim=-1)
         deviations_f, deviations_s = q.deviations.chunk(2, dim=-1)
         covariance = (deviations_f * deviations_s).sum(0)
-        mean_s = mean_s + self.log_base
+        mean_s = mean_s + self.log_base.to(mean_s)
         squares = (targets - mean_f + covariance).square() + variance_f
         return -0.5 * (LOG_2PI + mean_s + torch.exp(variance_s / 2 - mean_s) * squares).sum(-1)
+
+    @torch.no_grad()
+    def widen(self, factor: float) -> None:
+        """Multiplies the noise variance by a factor everywhere, in place."""
+        self.log_base.add_(math.log(factor))
 
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> RegressionPredictive:
         """Mean and variance of y: μ_f, and v_f + E eˢ = v_f + e^(μ_s + v_s/2); exact, nothing is drawn."""
         mean_s, variance_s = q.mean.chunk(2, dim=-1)[1], q.variance().chunk(2, dim=-1)[1]
-        return RegressionPredictive(_first_half(q), torch.exp(mean_s + self.log_base + variance_s / 2))
+        return RegressionPredictive(_first_half(q), torch.exp(mean_s + self.log_base.to(mean_s) + variance_s / 2))
 
     def mixture(self, outputs: Float[Tensor, "M N C2"]) -> RegressionPredictive:
         """Mean and variance of the mixture of N(fᵢ, e^sᵢ)."""
         f, s = outputs.chunk(2, dim=-1)
-        return RegressionPredictive(LowRankGaussian(*moments(f), 0.0), torch.exp(s + self.log_base).mean(0))
+        return RegressionPredictive(LowRankGaussian(*moments(f), 0.0), torch.exp(s + self.log_base.to(s)).mean(0))
 
 
 class Categorical(nn.Module):
@@ -170,6 +185,11 @@ class Categorical(nn.Module):
     def temperature(self) -> Float[Tensor, ""]:
         """τ."""
         return self.log_temperature.exp()
+
+    @torch.no_grad()
+    def widen(self, factor: float) -> None:
+        """Multiplies τ by a factor, in place."""
+        self.log_temperature.add_(math.log(factor))
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if targets.ndim != 1 or targets.is_floating_point() or targets.dtype == torch.bool:
@@ -222,6 +242,11 @@ class Bernoulli(nn.Module):
     def temperature(self) -> Float[Tensor, ""]:
         """τ."""
         return self.log_temperature.exp()
+
+    @torch.no_grad()
+    def widen(self, factor: float) -> None:
+        """Multiplies τ by a factor, in place."""
+        self.log_temperature.add_(math.log(factor))
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if targets.ndim != 2 or targets.shape[1] != num_outputs:

@@ -9,8 +9,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from degp.ensemble import Ensemble
+from degp.ensemble import Ensemble, HasParts
 from degp.gaussian import KroneckerGaussian, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import MeasurementSampler, no_points
@@ -25,7 +26,10 @@ from degp.typing import Batch, Loss
 class Objective(Protocol):
     """Anything that gives the loss of a batch; ours are `nn.Module`s, so that their parameters can be trained too."""
 
-    likelihood: Likelihood
+    @property
+    def likelihood(self) -> Likelihood:
+        """p(y | f), which knows what targets must look like."""
+        ...
 
     def __call__(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss: ...
 
@@ -89,11 +93,14 @@ class MemberwiseObjective(nn.Module):
         self.penalty = penalty
 
     def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
-        M, B = len(ensemble), len(batch)
-        outputs = ensemble(batch.inputs)
-        self.likelihood.check(batch.targets, outputs.shape[2])
+        return self.of_outputs(ensemble(batch.inputs), ensemble, batch)
+
+    def of_outputs(self, outputs: Float[Tensor, "M B C"], weights: HasParts, batch: Batch) -> Loss:
+        """The loss from the members' outputs on the batch and their weights."""
+        M, B, C = outputs.shape
+        self.likelihood.check(batch.targets, C)
         data = -self.likelihood.log_prob(outputs, batch.targets).sum() / M
-        penalty = self.penalty(ensemble, batch.population).to(data)
+        penalty = self.penalty(weights, batch.population).to(data)
         return Loss(M / B * data + penalty, {"data": data.detach() / B, "penalty": penalty.detach()})
 
 
@@ -130,29 +137,52 @@ class FunctionalObjective(nn.Module):
         self.nugget = AverageEigenvalue(epsilon)
 
     def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
-        M, B = len(ensemble), len(batch)
         extra = self.measurement(batch.inputs, generator=generator)
-        points = torch.cat([batch.inputs, extra]) if len(extra) else batch.inputs
+        outputs = members_on(ensemble, batch.inputs, extra)
+        p = self.prior_on(batch.inputs, extra, outputs.shape[2], generator=generator)
+        return self.of_outputs(outputs, ensemble, batch, p, generator=generator)
 
-        q = posterior(_outputs(ensemble, batch.inputs, extra), diagonal=self.nugget)
-        self.likelihood.check(batch.targets, q.mean.shape[1])
+    def prior_on(
+        self,
+        inputs: Shaped[Tensor, "B ..."],
+        extra: Shaped[Tensor, "K ..."],
+        num_outputs: int,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> KroneckerGaussian:
+        """p(f) on the data and the extra points."""
+        points = torch.cat([inputs, extra]) if len(extra) else inputs
         gram = self.prior.kernel(generator=generator)(points, points)
-        p = KroneckerGaussian.from_gram(gram, q.mean.shape[1], jitter=self.nugget.epsilon)
+        return KroneckerGaussian.from_gram(gram, num_outputs, jitter=self.nugget.epsilon)
 
+    def of_outputs(
+        self,
+        outputs: Float[Tensor, "M N C"],
+        weights: HasParts,
+        batch: Batch,
+        p: KroneckerGaussian,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Loss:
+        """The loss from the members' outputs on the batch and the extra points, their weights, and p on all these."""
+        (M, _, C), B = outputs.shape, len(batch)
+        self.likelihood.check(batch.targets, C)
+        q = posterior(outputs, diagonal=self.nugget)
         expected = self.likelihood.expected_log_prob(q.marginal(slice(B)), batch.targets, generator=generator)
         data = -expected.sum()
         kl = kl_divergence(q, p).to(data)
-        penalty = self.penalty(ensemble, batch.population).to(data)
+        penalty = self.penalty(weights, batch.population).to(data)
         terms = {"data": data.detach() / B, "kl": kl.detach(), "penalty": penalty.detach()}
         return Loss(M / B * (data + self.alpha * kl) + penalty, terms)
 
 
-def _outputs(
+def members_on(
     ensemble: Ensemble, inputs: Shaped[Tensor, "B ..."], extra: Shaped[Tensor, "K ..."]
 ) -> Float[Tensor, "M N C"]:
     """The members on the data and on the extra points, which must not enter BatchNorm's statistics."""
     if not len(extra):
         return ensemble(inputs)
-    if any(True for _ in ensemble.buffers()):
+    has_statistics = any(True for _ in ensemble.buffers())
+    if has_statistics or any(isinstance(module, _BatchNorm) for module in ensemble.modules()):
         return torch.cat([ensemble(inputs), ensemble.peek(extra)], dim=1)
     return ensemble(torch.cat([inputs, extra]))

@@ -50,9 +50,10 @@ def evaluate(ensemble: Ensemble, inputs: Shaped[Tensor, "N ..."], *, batch_size:
     """The members' outputs in evaluation mode, `batch_size` points at a time; the ensemble's mode is put back."""
     if not len(inputs):
         raise ValueError("there is nothing to predict: inputs have no rows")
-    was_training = ensemble.training
+    modes = [(module, module.training) for module in ensemble.modules()]  # a frozen backbone may have its own
     ensemble.eval()
     try:
         return torch.cat([ensemble(piece) for piece in inputs.split(batch_size)], dim=1)
     finally:
-        ensemble.train(was_training)
+        for module, training in modes:
+            module.training = training

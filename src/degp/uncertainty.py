@@ -1,11 +1,12 @@
 """What is said of a new target, and of how sure: total = aleatoric + epistemic."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.gaussian import LowRankGaussian
@@ -73,6 +74,12 @@ class RegressionPredictive:
         half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.std) * self.std
         return self.mean - half, self.mean + half
 
+    def log_prob(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+        """log N(y | m, total) of each point, summed over its outputs."""
+        variance = self.total.double()
+        squares = (targets.double() - self.mean.double()).square() / variance
+        return -0.5 * (squares + variance.log() + math.log(2 * math.pi)).sum(-1)
+
     def sample(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
         """Joint draws of the targets: functions from the posterior plus independent noise."""
         functions = self.posterior.sample(num_draws, generator=generator)
@@ -98,6 +105,10 @@ class ClassPredictive:
     def epistemic(self) -> Float[Tensor, "N"]:
         """H[E p] − E H[p], the mutual information of target and function."""
         return self.total - self.aleatoric
+
+    def log_prob(self, labels: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+        """log p(y) of each point's label."""
+        return self.probabilities.gather(1, labels.long()[:, None]).squeeze(1).log()
 
     @property
     def labels(self) -> Tensor:

@@ -10,9 +10,9 @@ from degp.typing import Batch
 
 
 def as_batch(inputs: ArrayLike | Tensor, targets: ArrayLike | Tensor) -> Batch:
-    """A batch from arrays, lists or tensors: real numbers become float32, a column of them (N,) becomes (N, 1).
+    """A batch from arrays or lists, whose real numbers become float32, or from tensors, which keep their type.
 
-    Whole-number targets stay labels (N,).
+    Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,).
     """
     x, y = _as_tensor(inputs, "inputs"), _as_tensor(targets, "targets")
     if y.ndim == 1 and y.is_floating_point():
@@ -41,5 +41,5 @@ def _as_tensor(values: ArrayLike | Tensor, name: str) -> Tensor:
         raise ValueError(
             f"{name} must be numbers, but their type is {array.dtype}; encode text and dates as numbers first"
         )
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.float() if tensor.is_floating_point() else tensor
+    native = np.float32 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.require(array, native, ["C", "W"]))  # writable: torch warns of others

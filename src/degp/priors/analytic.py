@@ -14,23 +14,32 @@ Dual = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def relu(
-    covariance: Float[Tensor, "N K"], left: Float[Tensor, "N 1"], right: Float[Tensor, "1 K"]
-) -> Float[Tensor, "N K"]:
+    covariance: Float[Tensor, "..."], left: Float[Tensor, "..."], right: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
     """E[max(u, 0) max(v, 0)] for (u, v) ~ N(0, [[left, covariance], [·, right]]).        theory/prior.md (6)
 
     = √(left·right) (sin θ + (π − θ) cos θ) / 2π with cos θ the correlation: the arc-cosine kernel of order one.
+    The variances broadcast to the covariance.
     """
-    scale = (left * right).sqrt()
-    # |cos θ| ≤ 1 up to rounding; a point without variance has correlation 0 with all others and scale 0
-    cosine = torch.where(scale > 0, covariance / scale, 0.0).clamp(-1.0, 1.0)
-    return scale * ((1 - cosine.square()).sqrt() + (math.pi - cosine.arccos()) * cosine) / (2 * math.pi)
+    std_left, std_right = left.sqrt(), right.sqrt()
+    # |cos θ| ≤ 1 up to rounding; in place, because passes over the N × K matrix are what this costs
+    cosine = (covariance * _inverse(std_left)).mul_(_inverse(std_right)).clamp_(-1.0, 1.0)
+    sine = (1 - cosine.square()).sqrt_()
+    angle = cosine.arccos()
+    return cosine.mul_(angle.neg_().add_(math.pi)).add_(sine).mul_(std_left / (2 * math.pi)).mul_(std_right)
 
 
 def erf(
-    covariance: Float[Tensor, "N K"], left: Float[Tensor, "N 1"], right: Float[Tensor, "1 K"]
-) -> Float[Tensor, "N K"]:
+    covariance: Float[Tensor, "..."], left: Float[Tensor, "..."], right: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
     """E[erf(u) erf(v)] = (2/π) arcsin(2 covariance / √((1 + 2 left)(1 + 2 right))).        theory/prior.md (7)"""
-    return 2 / math.pi * (2 * covariance / ((1 + 2 * left) * (1 + 2 * right)).sqrt()).arcsin()
+    correlation = 2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt())
+    return 2 / math.pi * correlation.clamp(-1.0, 1.0).arcsin()
+
+
+def _inverse(std: Tensor) -> Tensor:
+    """1/std, and 0 for a point without variance: it has no correlation with others, and its kernel is 0 anyway."""
+    return torch.where(std > 0, 1 / std, 0.0)
 
 
 @dataclass(frozen=True)
@@ -73,10 +82,10 @@ class NNGP:
         )
         scale = w / x.shape[1]
         k = scale * x @ y.mT + b
-        k_left, k_right = (scale * z.square().sum(1) + b for z in (x, y))  # k(x, x), k(x', x')
+        variances = [scale * z.square().sum(1) + b for z in ((x,) if right is left else (x, y))]  # k(x, x), k(x', x')
         for w, b in zip(weights, biases, strict=True):
-            k = w * self.dual(k, k_left[:, None], k_right[None, :]) + b
-            k_left, k_right = (w * self.dual(v, v, v) + b for v in (k_left, k_right))
+            k = self.dual(k, variances[0][:, None], variances[-1][None, :]).mul_(w).add_(b)
+            variances = [w * self.dual(v, v, v) + b for v in variances]
         return k
 
     def _a_layer(self, values: float | Sequence[float], name: str) -> Sequence[float]:

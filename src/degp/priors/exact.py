@@ -1,7 +1,9 @@
 """Exact Gaussian-process regression: the gold standard that the ensemble's posterior is held against."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -26,7 +28,7 @@ class ExactGP:
     @classmethod
     def fit(
         cls,
-        prior: Prior,
+        prior: Prior | Callable[[Tensor, Tensor], Any],
         inputs: Shaped[Tensor, "N ..."],
         targets: Float[Tensor, "N C"],
         *,
@@ -37,9 +39,9 @@ class ExactGP:
         if noise_variance < 0:
             raise ValueError(f"noise_variance must not be negative, but it is {noise_variance}")
         kernel = as_prior(prior).kernel(generator=generator)
-        gram = kernel(inputs, inputs).double()
-        noise = noise_variance * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-        return cls(kernel, inputs, targets.double(), cholesky(gram + noise))
+        gram = kernel(inputs, inputs).double().clone()
+        gram.diagonal().add_(noise_variance)
+        return cls(kernel, inputs, targets.double(), cholesky(gram))
 
     def log_marginal_likelihood(self) -> Float[Tensor, ""]:
         """log p(y) = −½ [‖L⁻¹y‖² + C log|S| + NC log 2π]."""

@@ -1,7 +1,7 @@
 """The Monte-Carlo NN-GP: a kernel estimated from random finite networks of any architecture."""
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Shaped
@@ -80,21 +80,19 @@ class MonteCarloBank(nn.Module):
 class _EmpiricalKernel:
     prior: MonteCarloNNGP
     weights: Weights
-    seen: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # so that k(x, x) runs the networks once
 
     @torch.no_grad()
     def __call__(self, left: Shaped[Tensor, "N ..."], right: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
-        h, h_right = self._features(left), self._features(right)
+        h = self._features(left)
+        h_right = h if right is left else self._features(right)  # k(x, x) runs the networks once
         scale = self.prior.readout_weight_variance / h.shape[1]
         return scale * (h @ h_right.mT).double() + self.prior.readout_bias_variance
 
     def _features(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N SF"]:
         """The S networks' features side by side, precise enough for a Gram matrix to be positive definite."""
-        if id(inputs) not in self.seen:
-            features = self._networks(inputs).transpose(0, 1).flatten(1)
-            exact = torch.float64 if _float32_is_coarse(inputs) else torch.float32
-            self.seen[id(inputs)] = inputs, features.to(torch.promote_types(features.dtype, exact))
-        return self.seen[id(inputs)][1]
+        features = self._networks(inputs).transpose(0, 1).flatten(1)
+        exact = torch.float64 if _float32_is_coarse(inputs) else torch.float32
+        return features.to(torch.promote_types(features.dtype, exact))
 
     def _networks(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "S N F"]:
         if not self.weights:  # nothing to draw: a fixed feature map such as the identity

@@ -6,15 +6,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from degp.ensemble import Ensemble, Part
+from degp.ensemble import Ensemble, HasParts, Part
 from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
 
-Penalty = Callable[[Ensemble, int], Float[Tensor, ""]]
+Penalty = Callable[[HasParts, int], Float[Tensor, ""]]
 
 
-def no_penalty(ensemble: Ensemble, population: int) -> Float[Tensor, ""]:
+def no_penalty(weights: HasParts, population: int) -> Float[Tensor, ""]:
     """No prior over weights."""
-    return torch.zeros(())
+    like = next(iter(weights.parts()[0].parameters.values()), torch.empty(0))
+    return like.new_zeros(())
 
 
 class WeightPenalty(nn.Module):
@@ -34,8 +35,8 @@ class WeightPenalty(nn.Module):
         self.weight = weight
         self.anchors = nn.ModuleList(as_buffers(part) for part in anchors)
 
-    def forward(self, ensemble: Ensemble, population: int) -> Float[Tensor, ""]:
-        parts = ensemble.parts()
+    def forward(self, weights: HasParts, population: int) -> Float[Tensor, ""]:
+        parts = weights.parts()
         anchors = [as_weights(part) for part in self.anchors] or [{}] * len(parts)
         energies = [
             part.shared_by * self.prior.energy(part.architecture, part.parameters, own)
@@ -50,6 +51,6 @@ def draw_anchors(prior: WeightPrior, ensemble: Ensemble, *, generator: torch.Gen
 
 
 def _draw(prior: WeightPrior, part: Part, generator: torch.Generator | None) -> Weights:
-    like = next(iter(part.parameters.values()))
-    drawn = prior.draw(part.architecture, part.members or 1, like=like.detach(), generator=generator)
+    like = next((parameter.detach() for parameter in part.parameters.values()), None)
+    drawn = prior.draw(part.architecture, part.members or 1, like=like, generator=generator)
     return drawn if part.members else {name: value[0] for name, value in drawn.items()}

@@ -36,11 +36,13 @@ class WeightPrior:
         """σ₀² of each parameter that has a prior, by name."""
         layers = [(name, layer) for name, layer in module.named_modules() if _has_prior(layer)]
         weights, biases = (_a_layer(values, len(layers)) for values in (self.weights, self.biases))
-        return {
+        known = dict(module.named_parameters())  # a tied parameter once, under its first name
+        variances = {
             f"{prefix}.{name}" if prefix else name: weight / _fan_in(parameter) if parameter.ndim > 1 else bias
             for (prefix, layer), weight, bias in zip(layers, weights, biases, strict=True)
             for name, parameter in layer.named_parameters(recurse=False)
         }
+        return {name: variance for name, variance in variances.items() if name in known}
 
     def draw(
         self,

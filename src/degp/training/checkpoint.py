@@ -41,6 +41,14 @@ class Checkpoints:
     every: int | None = None
     keep: int = 2
 
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise ValueError(
+                f"every counts steps and must be at least 1, but it is {self.every}; None saves at the end"
+            )
+        if self.keep < 1:
+            raise ValueError(f"keep is how many checkpoints stay and must be at least 1, but it is {self.keep}")
+
     def start(self, state: TrainState, *, resume: bool) -> None:
         """Puts the newest checkpoint into the state, if asked to and there is one; never runs over an old run."""
         newest = self.newest()
@@ -70,8 +78,7 @@ class Checkpoints:
         tree = _flatten(_snapshot(state), tensors)
         with new_folder(path) as draft:
             save_file(tensors, draft / TENSORS)
-            digest = hashlib.sha256((draft / TENSORS).read_bytes()).hexdigest()
-            write_json(draft / STATE, {"schema": SCHEMA, "sha256": digest, "state": tree})
+            write_json(draft / STATE, {"schema": SCHEMA, "sha256": _digest(draft / TENSORS, tree), "state": tree})
         for old in self._all()[self.keep :]:
             shutil.rmtree(old, ignore_errors=True)
         return path
@@ -82,7 +89,7 @@ class Checkpoints:
             _restore(state, _read(path))
         except CheckpointError as error:
             good = [other for other in self._all() if other != path and _is_readable(other)]
-            advice = f"the last good one is {good[0]}" if good else "there is no other one"
+            advice = f"the last good one is {good[0]}; delete the first to take it" if good else "there is no other one"
             raise CheckpointError(f"{path} cannot be used: {error}; {advice}") from None
 
     def _all(self) -> list[Path]:
@@ -94,6 +101,7 @@ def _snapshot(state: TrainState) -> dict[str, Any]:
     return {
         "ensemble": dict(state.ensemble.state_dict()),
         "objective": _state_of(state.objective),
+        "classes": _classes(state),
         "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in state.schedulers],
         "generator": state.generator.get_state(),
@@ -104,15 +112,15 @@ def _snapshot(state: TrainState) -> dict[str, Any]:
     }
 
 
-PLAIN = ("count", "epoch", "order", "position", "sums", "seconds")
+PLAIN = ("count", "epoch", "order", "batches", "position", "sums", "seconds")
 
 
 def _restore(state: TrainState, saved: dict[str, Any]) -> None:
     _require_same_form("ensemble", state.ensemble.state_dict(), saved["ensemble"])
     _require_same_form("objective", _state_of(state.objective), saved["objective"])
-    for name in ("optimizers", "schedulers"):
-        if len(getattr(state, name)) != len(saved[name]):
-            raise CheckpointError(f"it has {len(saved[name])} {name} and this run {len(getattr(state, name))}")
+    if _classes(state) != saved["classes"]:
+        here, there = (", ".join(names) for names in (_classes(state), saved["classes"]))
+        raise CheckpointError(f"its optimisers and schedulers are {there} and this run's {here}")
     _require_same_groups(state, saved["optimizers"])
     state.ensemble.load_state_dict(saved["ensemble"])
     if isinstance(state.objective, torch.nn.Module):
@@ -122,10 +130,14 @@ def _restore(state: TrainState, saved: dict[str, Any]) -> None:
             own.load_state_dict(theirs)
     state.generator.set_state(saved["generator"])
     torch.set_rng_state(saved["global_generator"])
-    state.ensemble.execution = WAYS.get(saved["execution"])
+    state.ensemble.execution = WAYS.get(saved["execution"], state.ensemble.execution)
     state.history = History(saved["history"])
     for name in PLAIN:
         setattr(state, name, saved[name])
+
+
+def _classes(state: TrainState) -> list[str]:
+    return [type(part).__name__ for part in (*state.optimizers, *state.schedulers)]
 
 
 def _state_of(objective: Any) -> dict[str, Tensor]:
@@ -134,11 +146,13 @@ def _state_of(objective: Any) -> dict[str, Tensor]:
 
 def _require_same_form(name: str, own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     for key in sorted(own.keys() | saved.keys()):
-        shapes = [tuple(tree[key].shape) if key in tree else "nothing" for tree in (own, saved)]
-        if shapes[0] != shapes[1]:
-            raise CheckpointError(
-                f"it is of another model: {name} has {shapes[0]} for {key} here and {shapes[1]} there"
-            )
+        here, there = (_form(tree[key]) if key in tree else "nothing" for tree in (own, saved))
+        if here != there:
+            raise CheckpointError(f"it is of another model: {name} has {here} for {key} here and {there} there")
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {tensor.dtype}"
 
 
 def _require_same_groups(state: TrainState, saved: list[dict[str, Any]]) -> None:
@@ -154,13 +168,20 @@ def _read(path: Path) -> dict[str, Any]:
         schema, digest, tree = content["schema"], content["sha256"], content["state"]
         if schema > SCHEMA:
             raise CheckpointError(f"it has schema {schema} and this version reads up to {SCHEMA}; update degp")
-        if hashlib.sha256((path / TENSORS).read_bytes()).hexdigest() != digest:
-            raise CheckpointError(f"{TENSORS} is damaged: its checksum is not the one in {STATE}")
+        if _digest(path / TENSORS, tree) != digest:
+            raise CheckpointError(f"{TENSORS} or {STATE} is damaged: their checksum is not the one stored")
         return _unflatten(tree, load_file(path / TENSORS))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"it cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _digest(tensors: Path, tree: Any) -> str:
+    with tensors.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    digest.update(json.dumps(tree).encode())
+    return digest.hexdigest()
 
 
 def _is_readable(path: Path) -> bool:
@@ -174,11 +195,14 @@ def _is_readable(path: Path) -> bool:
 def _flatten(tree: Any, tensors: dict[str, Tensor], place: str = "") -> Any:
     """The tree as JSON, with its tensors put aside under their place in it."""
     if isinstance(tree, Tensor):
-        tensors[place] = tree.detach().contiguous().clone()
-        return {"tensor": place}
+        name = f"{len(tensors)}{place}"  # numbered: two places can read alike
+        tensors[name] = tree.detach().contiguous().clone()
+        return {"tensor": name}
     if isinstance(tree, dict):
         kind = "counter" if isinstance(tree, Counter) else "dict"
-        return {kind: [[key, _flatten(value, tensors, f"{place}/{key}")] for key, value in tree.items()]}
+        keys = [_flatten(key, tensors, place) for key in tree]
+        values = [_flatten(value, tensors, f"{place}/{key}") for key, value in tree.items()]
+        return {kind: [list(entry) for entry in zip(keys, values, strict=True)]}
     if isinstance(tree, (list, tuple)):
         items = [_flatten(value, tensors, f"{place}/{index}") for index, value in enumerate(tree)]
         return {"list" if isinstance(tree, list) else "tuple": items}
@@ -194,7 +218,7 @@ def _unflatten(tree: Any, tensors: dict[str, Tensor]) -> Any:
     if kind == "tensor":
         return tensors[content]
     if kind in ("dict", "counter"):
-        entries = {key: _unflatten(value, tensors) for key, value in content}
+        entries = {_unflatten(key, tensors): _unflatten(value, tensors) for key, value in content}
         return Counter(entries) if kind == "counter" else entries
     items = [_unflatten(value, tensors) for value in content]
     return items if kind == "list" else tuple(items)

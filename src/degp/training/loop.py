@@ -13,10 +13,11 @@ from tqdm.auto import tqdm
 
 from degp.data import check_inputs
 from degp.ensemble import Ensemble
+from degp.execution import kept_randomness
 from degp.objectives import Objective
-from degp.training.checkpoint import Checkpoints
+from degp.training.checkpoint import CheckpointError, Checkpoints
 from degp.training.history import History
-from degp.training.step import NonFiniteLossError, TrainState, step
+from degp.training.step import NonFiniteLossError, TrainState, no_order, step
 from degp.typing import Batch
 
 Validation = Callable[[Ensemble], Mapping[str, float]]
@@ -67,15 +68,13 @@ def fit(
     )
     if checkpoints is not None:
         checkpoints.start(state, resume=resume)
-    if ensemble.execution is None:
-        ensemble.choose_execution(data.inputs[: batch_size or len(data)])
     ensemble.train()
     try:
         _run(state, data, epochs, batch_size or len(data), validation, stop, checkpoints, progress)
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
     except KeyboardInterrupt:
-        if checkpoints is not None:
+        if checkpoints is not None and state.whole:
             checkpoints.save(state)
         raise
     ensemble.eval()
@@ -96,15 +95,18 @@ def _run(
     with tqdm(total=epochs, initial=state.epoch, disable=hidden, unit="epoch", leave=False) as bar:
         while state.epoch < epochs and not (len(state.history) and stop(state.history)):
             start = time.perf_counter() - state.seconds
-            for batch in _batches(state, data, batch_size):
-                loss = step(state, batch)
-                state.position += 1
-                for name, value in {"loss": loss.total, **loss.terms}.items():
-                    state.sums[name] = state.sums.get(name, 0.0) + float(value.detach())
-                state.seconds = time.perf_counter() - start
+            with state.change():
+                _shuffle(state, len(data), batch_size)
+            for batch in _batches(state, data):
+                with state.change():
+                    _advance(state, batch)
+                    state.seconds = time.perf_counter() - start
                 if checkpoints is not None:
                     checkpoints.save_if_due(state)
-            _end_epoch(state, validation)
+            with kept_randomness(data.inputs):
+                results = _validate(state, validation)
+            with state.change():
+                _end_epoch(state, results)
             bar.update()
             bar.set_postfix(
                 {
@@ -117,21 +119,39 @@ def _run(
         checkpoints.save(state)
 
 
-def _batches(state: TrainState, data: Batch, batch_size: int) -> Iterator[Batch]:
-    """What is left of this epoch: a random order in batches of even size, so that none is left with a point or two."""
-    if state.position == 0:
-        state.order = torch.randperm(len(data), generator=state.generator, device=state.generator.device)
-    pieces = state.order.tensor_split(math.ceil(len(data) / batch_size))
+def _shuffle(state: TrainState, num_points: int, batch_size: int) -> None:
+    """A random order for this epoch, unless it has begun."""
+    batches = math.ceil(num_points / batch_size)
+    if not len(state.order):
+        state.order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
+        state.batches = batches
+    elif (len(state.order), state.batches) != (num_points, batches):
+        raise CheckpointError(
+            f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but this "
+            f"run has {num_points} in {batches}; go on with the same data and batch_size until the epoch ends"
+        )
+
+
+def _batches(state: TrainState, data: Batch) -> Iterator[Batch]:
+    """What is left of this epoch: batches of even size, so that none is left with a point or two."""
+    pieces = state.order.tensor_split(state.batches)
     for rows in pieces[state.position :]:
         yield data if len(pieces) == 1 else data[rows.to(data.inputs.device)]
 
 
-def _end_epoch(state: TrainState, validation: Batch | Validation | None) -> None:
+def _advance(state: TrainState, batch: Batch) -> None:
+    loss = step(state, batch)
+    state.position += 1
+    for name, value in {"loss": loss.total, **loss.terms}.items():
+        state.sums[name] = state.sums.get(name, 0.0) + float(value.detach())
+
+
+def _end_epoch(state: TrainState, results: Mapping[str, float]) -> None:
     means = {name: value / state.position for name, value in state.sums.items()}
-    state.epoch, state.position, state.sums = state.epoch + 1, 0, {}
+    state.epoch, state.order, state.position, state.sums = state.epoch + 1, no_order(), 0, {}
     rates = {"learning_rate": float(state.optimizers[0].param_groups[0]["lr"])}
     record = {"epoch": state.epoch, "step": state.count, "seconds": state.seconds, **means, **rates}
-    state.history.records.append(record | _validate(state, validation))
+    state.history.records.append({**record, **results})
     for scheduler in state.schedulers:
         scheduler.step()
 

@@ -1,6 +1,7 @@
 """⑤ One optimiser step, and all the state that a run carries from step to step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -12,11 +13,17 @@ from torch.optim.lr_scheduler import LRScheduler
 from degp.ensemble import Ensemble
 from degp.objectives import Objective
 from degp.training.history import History
+from degp.training.interrupts import held_interrupts
 from degp.typing import Batch, Loss
 
 
 class NonFiniteLossError(FloatingPointError):
     """The loss was NaN or infinite; the weights are those before the step."""
+
+
+def no_order() -> Int[Tensor, "0"]:
+    """The order of an epoch that has not begun."""
+    return torch.empty(0, dtype=torch.long)
 
 
 @dataclass
@@ -30,11 +37,21 @@ class TrainState:
     generator: torch.Generator
     count: int = 0  # steps done
     epoch: int = 0  # epochs done
-    order: Int[Tensor, "N"] = field(default_factory=lambda: torch.empty(0, dtype=torch.long))  # this epoch's rows
+    order: Int[Tensor, "N"] = field(default_factory=no_order)  # this epoch's rows; none before it has begun
+    batches: int = 0  # of this epoch
     position: int = 0  # batches of this epoch done
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's losses
     seconds: float = 0.0
     history: History = field(default_factory=History)
+    whole: bool = True  # not in the middle of a change
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """A block that is done in full or leaves the state marked as not whole; Ctrl-C waits for its end."""
+        with held_interrupts():
+            self.whole = False
+            yield
+            self.whole = True
 
 
 def step(state: TrainState, batch: Batch) -> Loss:

@@ -1,0 +1,50 @@
+"""`python -m benchmarks [steps] [members] [divergence]`: all of them by default; `--json FILE` keeps the numbers."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import divergence, members, steps
+from degp.report import save_results
+
+BENCHMARKS = {"steps": steps, "members": members, "divergence": divergence}
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(BENCHMARKS)}.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json.")] = None,
+) -> None:
+    """Prints each benchmark as a table of ratios within this run."""
+    console = Console()
+    chosen = names or list(BENCHMARKS)
+    unknown = set(chosen) - BENCHMARKS.keys()
+    if unknown:
+        raise typer.BadParameter(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    records: list[dict[str, Any]] = []
+    for name in chosen:
+        rows = BENCHMARKS[name].run()
+        console.print(_table(BENCHMARKS[name].__doc__ or name, rows))
+        records += [{"benchmark": name, **row} for row in rows]
+    if out is not None:
+        save_results(out, config={"names": chosen, "threads": torch.get_num_threads()}, records=records)
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title.strip())
+    for heading in rows[0]:
+        table.add_column(heading, justify="left" if isinstance(rows[0][heading], str) else "right")
+    for row in rows:
+        table.add_row(*(_cell(row.get(heading, "")) for heading in rows[0]))
+    return table
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    typer.run(main)

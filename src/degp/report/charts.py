@@ -1,0 +1,292 @@
+"""The page's charts: an evaluation's curves as SVG that takes its colours and its font from the page around it."""
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Matplotlib wants hexadecimal colours; each stands for a colour of the page, which knows light from dark.
+INK, MUTED, GRID, OURS, BASELINE, BAD = "#010101", "#020202", "#030303", "#040404", "#050505", "#060606"
+PAGE_COLOURS = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--line)",
+    OURS: "var(--ours)",
+    BASELINE: "var(--baseline)",
+    BAD: "var(--bad)",
+}
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 2.0,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+
+Evaluation = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with the words around it."""
+
+    name: str
+    title: str
+    caption: str
+    svg: str
+
+
+def charts(evaluation: Evaluation, baseline: Evaluation | None) -> list[Chart]:
+    """The charts of the evaluation's task, our curve over that of the baseline where there is one."""
+    drawn = REGRESSION if evaluation["task"] == "regression" else CLASSIFICATION
+    theirs = baseline["curves"] if baseline else None
+    return [
+        Chart(name, title, caption, _svg(name, title, partial(draw, ours=evaluation["curves"], theirs=theirs)))
+        for name, (title, caption, draw) in drawn.items()
+    ]
+
+
+def _coverage(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _shares(axes, ours["coverage"], theirs and theirs["coverage"], x="expected", y="observed")
+    axes.set(xlabel="level of the interval", ylabel="share of rows inside")
+
+
+def _calibration(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _shares(axes, ours["calibration"], theirs and theirs["calibration"], x="expected", y="observed")
+    axes.set(xlabel="predicted quantile", ylabel="share of targets below it")
+
+
+def _reliability(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _shares(axes, ours["reliability"], theirs and theirs["reliability"], x="confidence", y="accuracy", marker="o")
+    axes.set(xlabel="confidence", ylabel="accuracy")
+
+
+def _shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str, y: str, marker: str = "") -> None:
+    """Observed against expected shares, both from 0 to 1, with the diagonal on which they should lie."""
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    _band(axes, ours[x], ours)
+    if theirs:
+        axes.plot(
+            theirs[x], theirs[y], color=BASELINE, marker=marker, markersize=4, linewidth=1.6, label="deep ensemble"
+        )
+    axes.plot(ours[x], ours[y], color=OURS, marker=marker, markersize=5, label="DE-GP")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(_fifths())
+        axis.set_major_formatter(_percents())
+    axes.legend(loc="upper left")
+
+
+def _pit(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    curve = ours["pit"]
+    axes.axhspan(curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="expected by chance")
+    axes.stairs(curve["counts"], curve["edges"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="DE-GP")
+    if theirs:
+        axes.stairs(theirs["pit"]["counts"], curve["edges"], color=BASELINE, linewidth=1.6, label="deep ensemble")
+    axes.set(xlim=(0, 1), xlabel="place in the predicted distribution", ylabel="rows")
+    axes.xaxis.set_major_locator(_fifths())
+    axes.xaxis.set_major_formatter(_percents())
+    axes.margins(y=0.28)
+    axes.legend(loc="upper center", ncols=2)
+    axes.grid(False, axis="x")
+
+
+def _widths(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    curve = ours["sharpness"]
+    axes.stairs(curve["total"], curve["edges"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="total")
+    axes.stairs(curve["epistemic"], curve["edges"], color=INK, linewidth=1.4, label="epistemic part")
+    if theirs:
+        other = theirs["sharpness"]
+        axes.stairs(other["total"], other["edges"], color=BASELINE, linewidth=1.6, label="total, deep ensemble")
+    axes.set(xlabel="standard deviation, in the target's units", ylabel="rows")
+    axes.set_xlim(left=0)
+    axes.legend()
+    axes.grid(False, axis="x")
+
+
+def _confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    curve = ours["sharpness"]
+    both = [right + wrong for right, wrong in zip(curve["right"], curve["wrong"], strict=True)]
+    axes.stairs(
+        both, curve["edges"], baseline=curve["wrong"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="right"
+    )
+    axes.stairs(curve["wrong"], curve["edges"], fill=True, color=BAD, alpha=0.8, linewidth=0, label="wrong")
+    axes.set(xlim=(0, 1), xlabel="confidence", ylabel="rows")
+    axes.xaxis.set_major_locator(_fifths())
+    axes.xaxis.set_major_formatter(_percents())
+    axes.legend(loc="upper left")
+    axes.grid(False, axis="x")
+
+
+def _error_by_width(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _predicted_errors(axes, ours, theirs)
+    axes.set(xlabel="predicted error (standard deviation)", ylabel="actual error (root mean square)")
+
+
+def _error_by_doubt(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _predicted_errors(axes, ours, theirs)
+    axes.set(xlabel="predicted share of mistakes", ylabel="actual share of mistakes")
+    axes.xaxis.set_major_formatter(_percents())
+    axes.yaxis.set_major_formatter(_percents())
+
+
+def _predicted_errors(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    """Actual against predicted error of groups of rows, both from 0."""
+    curve = ours["error_by_uncertainty"]
+    _band(axes, curve["predicted"], curve)
+    other = theirs["error_by_uncertainty"] if theirs else {"predicted": [], "observed": []}
+    top = 1.08 * max(*curve["predicted"], *curve["observed"], *other["predicted"], *other["observed"], 1e-9)
+    axes.plot([0, top], [0, top], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    if theirs:
+        axes.plot(
+            other["predicted"],
+            other["observed"],
+            "s-",
+            color=BASELINE,
+            markersize=4,
+            linewidth=1,
+            label="deep ensemble",
+        )
+    axes.plot(curve["predicted"], curve["observed"], "o-", color=OURS, markersize=5.5, linewidth=1, label="DE-GP")
+    axes.set(xlim=(0, top), ylim=(0, top))
+    axes.legend(loc="best")
+
+
+def _risk_in_units(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _risk(axes, ours, theirs)
+    axes.set_ylabel("mean absolute error")
+
+
+def _risk_in_shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    _risk(axes, ours, theirs)
+    axes.set_ylabel("share of mistakes")
+    axes.yaxis.set_major_formatter(_percents())
+
+
+def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    for curves, colour, width, name in ((theirs, BASELINE, 1.6, "deep ensemble"), (ours, OURS, 2.0, "DE-GP")):
+        if curves:
+            curve = curves["risk_coverage"]
+            axes.plot(curve["kept"], curve["error"], color=colour, linewidth=width, label=name)
+    axes.set(xlim=(0, 1), xlabel="rows kept, the most certain first")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(_fifths())
+    axes.xaxis.set_major_formatter(_percents())
+    axes.legend(loc="lower right")
+
+
+def _band(axes: "Axes", x: list[float], curve: Evaluation) -> None:
+    axes.fill_between(x, curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="expected by chance")
+
+
+def _fifths() -> Any:
+    from matplotlib.ticker import MultipleLocator
+
+    return MultipleLocator(0.2)
+
+
+def _percents() -> Any:
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda share, _: f"{100 * share:.3g} %")
+
+
+Draw = Callable[..., None]  # axes, ours, theirs
+
+REGRESSION: dict[str, tuple[str, str, Draw]] = {
+    "coverage": (
+        "Do intervals hold what they promise?",
+        "On the dashed line they do. Below it intervals are too narrow, above it too wide.",
+        _coverage,
+    ),
+    "calibration": (
+        "Do predictions lean to one side?",
+        "On the dashed line they do not. Above it predictions are too high, below it too low.",
+        _calibration,
+    ),
+    "pit": (
+        "Is the predicted distribution right?",
+        "Targets should fall everywhere equally often. A valley says too narrow, a hill too wide, a slope off-centre.",
+        _pit,
+    ),
+    "sharpness": (
+        "How wide are the error bars?",
+        "The epistemic part is what more data would remove. Narrower is better only while the intervals still hold.",
+        _widths,
+    ),
+    "error_by_uncertainty": (
+        "Are uncertain rows further off?",
+        "Each dot is a group of rows of similar width. On the dashed line they err by as much as they say.",
+        _error_by_width,
+    ),
+    "risk_coverage": (
+        "What if only the most certain rows are kept?",
+        "The error should fall to the left, where only the rows with the narrowest intervals are kept.",
+        _risk_in_units,
+    ),
+}
+
+CLASSIFICATION: dict[str, tuple[str, str, Draw]] = {
+    "reliability": (
+        "Is it as often right as it is sure?",
+        "On the dashed line it is. Below it the predictions are too sure, above it not sure enough.",
+        _reliability,
+    ),
+    "sharpness": (
+        "How sure is it?",
+        "The further to the right the surer. Mistakes should lie to the left.",
+        _confidence,
+    ),
+    "error_by_uncertainty": (
+        "Are uncertain rows more often wrong?",
+        "Each dot is a group of rows of similar uncertainty. On the dashed line they err as often as they say.",
+        _error_by_doubt,
+    ),
+    "risk_coverage": (
+        "What if only the most certain rows are kept?",
+        "Mistakes should become fewer to the left, where only the most certain rows are kept.",
+        _risk_in_shares,
+    ),
+}
+
+
+def _svg(name: str, title: str, draw: Callable[["Axes"], None]) -> str:
+    """The drawing as an inline `<svg>` element: as wide as its place, named for readers that do not see."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    buffer = io.StringIO()
+    with mpl.rc_context(STYLE | {"svg.hashsalt": name}):
+        figure = Figure(figsize=(4.7, 3.5), layout="constrained")
+        draw(figure.subplots())
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return _inline(buffer.getvalue(), name, title)
+
+
+def _inline(svg: str, name: str, title: str) -> str:
+    """What of an SVG file an HTML page needs: no prolog, no metadata, its own names, and the page's colours."""
+    view = svg.partition('viewBox="')[2].partition('"')[0]
+    body = svg[svg.index("<defs>") :]
+    body = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", body)
+    body = re.sub("|".join(PAGE_COLOURS), lambda found: PAGE_COLOURS[found[0]], body)
+    opening = f'<svg viewBox="{view}" role="img" aria-labelledby="{name}-title">'
+    return f'{opening}<title id="{name}-title">{title}</title>{body}'

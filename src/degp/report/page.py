@@ -1,0 +1,194 @@
+"""One self-contained HTML page that answers: can I trust these error bars?"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from degp.files import new_file
+from degp.report.charts import charts
+from degp.report.results import environment
+from degp.report.verdict import percent
+
+Row = Mapping[str, Any]
+Evaluation = dict[str, Any]
+
+CONFUSION_CLASSES = 12  # more do not fit beside each other; then the most frequent confusions are listed
+
+
+def render_page(
+    evaluation: Evaluation,
+    *,
+    baseline: Evaluation | None = None,
+    data_summary: Mapping[str, Any],
+    title: str,
+    path: Path | str,
+    rows: Sequence[Row] | Mapping[int, Row] | None = None,
+    circumstances: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes the page whole or not at all, and gives its path. It needs no network and no script.
+
+    Args:
+        evaluation: from `evaluate_regression` or `evaluate_classification`.
+        baseline: the evaluation of a plain deep ensemble on the same rows, to stand beside it.
+        data_summary: facts by name; a list of dicts becomes a table.
+        rows: values by column name, `rows[i]` those of test row i; those listed on the page must be there.
+        circumstances: as from `environment`, which is asked if they are not given.
+    """
+    _check_same_rows(evaluation, baseline)
+    html = _template().render(
+        title=title,
+        evaluation=evaluation,
+        baseline=baseline,
+        facts={name: value for name, value in data_summary.items() if not _is_table(value)},
+        tables={name: _table(value) for name, value in data_summary.items() if _is_table(value)},
+        metrics=_metrics(evaluation, baseline),
+        charts=charts(evaluation, baseline),
+        confusion=_confusion(evaluation),
+        certain=[_rows(evaluation, which, rows or {}) for which in ("most_certain", "least_certain")],
+        circumstances=_circumstances(circumstances or environment()),
+    )
+    path = Path(path)
+    with new_file(path) as draft:
+        draft.write_text(html, encoding="utf-8")
+    return path
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A value for reading: so many significant digits, a dash for what is missing, other things as they are."""
+    if getattr(value, "ndim", None) == 0:  # of numpy or torch
+        value = value.item()
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return (f"{value:,}" if abs(value) >= 10_000 else str(value)).replace("-", "−")
+    if value != 0 and not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits}g}".replace("-", "−")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:,.{decimals}f}".replace("-", "−")
+
+
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    source = files("degp.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    pages = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    pages.filters |= {"number": number, "percent": percent, "unbroken": lambda text: text.replace(" %", "\u00a0%")}
+    return pages.from_string(source)
+
+
+def _check_same_rows(evaluation: Evaluation, baseline: Evaluation | None) -> None:
+    for name in ("task", "rows"):
+        if baseline and baseline[name] != evaluation[name]:
+            raise ValueError(
+                f"baseline must be an evaluation on the same rows, but its {name} is {baseline[name]!r} "
+                f"where the evaluation's is {evaluation[name]!r}"
+            )
+
+
+def _metrics(evaluation: Evaluation, baseline: Evaluation | None) -> list[dict[str, Any]]:
+    """A line for each metric: its name, what is best, and a cell for each method."""
+    theirs = baseline["metrics"] if baseline else {}
+    lines = []
+    for name, ours in evaluation["metrics"].items():
+        entries = [ours] + ([theirs[name]] if name in theirs else [])
+        cells = [_cell(entry) for entry in entries]
+        winner = _winner(*entries) if len(entries) == 2 else None
+        if winner is not None:
+            cells[winner]["better"] = True
+        lines.append({"label": ours["label"], "best": _aim(ours), "cells": cells})
+    return lines
+
+
+def _cell(entry: Row) -> dict[str, Any]:
+    write = percent if entry["unit"] == "share" else number
+    ends = percent if entry["unit"] == "share" else partial(number, digits=3)
+    value = write(entry["value"]) if entry["value"] is not None else "–"
+    low, high = (ends(entry[key]) if entry[key] is not None else "–" for key in ("low", "high"))
+    return {"value": value, "interval": f"{low.removesuffix(' %')} to {high}", "better": False}
+
+
+def _aim(entry: Row) -> str:
+    best = entry["best"]
+    return {"lower": "lower is better", "higher": "higher is better", None: ""}.get(best) or (
+        f"{percent(best)} is best" if best else ""
+    )
+
+
+def _winner(first: Row, second: Row) -> int | None:
+    """Which of two is better, 0 or 1; None if their intervals overlap or neither can be called better."""
+    entries = (first, second)
+    if first["best"] is None or any(entry[key] is None for entry in entries for key in ("value", "low", "high")):
+        return None
+    if first["low"] <= second["high"] and second["low"] <= first["high"]:
+        return None
+    scores = [_loss(entry) for entry in entries]
+    return None if scores[0] == scores[1] else scores.index(min(scores))
+
+
+def _loss(entry: Row) -> float:
+    best, value = entry["best"], entry["value"]
+    return abs(value - best) if isinstance(best, float) else value if best == "lower" else -value
+
+
+def _confusion(evaluation: Evaluation) -> dict[str, Any] | None:
+    """The confusion matrix with its classes, or where it is too large the most frequent confusions."""
+    if evaluation["task"] != "classification":
+        return None
+    names, matrix = evaluation["classes"], evaluation["confusion"]
+    if len(names) <= CONFUSION_CLASSES:
+        lines = [[{"rows": n, "share": n / max(sum(line), 1)} for n in line] for line in matrix]
+        return {"names": names, "lines": list(zip(names, lines, strict=True)), "frequent": []}
+    pairs = [(n, names[i], names[j]) for i, line in enumerate(matrix) for j, n in enumerate(line) if n and i != j]
+    return {"names": names, "lines": [], "frequent": sorted(pairs, key=lambda pair: -pair[0])[:10]}
+
+
+def _rows(evaluation: Evaluation, which: str, values: Sequence[Row] | Mapping[int, Row]) -> dict[str, Any]:
+    """The most or least certain rows as a table: what was said, what came true, and the row's values."""
+    say = _interval if evaluation["task"] == "regression" else _class
+    entries = evaluation[which]
+    ours = _table([{"Row": entry["row"]} | say(entry) for entry in entries])
+    given = _table([values[entry["row"]] if values else {} for entry in entries])  # apart: names may be the same
+    return {
+        "title": which.replace("_", " ").capitalize() + " rows",
+        "names": ours["names"] + given["names"],
+        "lines": [first + second for first, second in zip(ours["lines"], given["lines"], strict=True)],
+        "good": [entry["inside" if evaluation["task"] == "regression" else "right"] for entry in entries],
+    }
+
+
+def _interval(entry: Row) -> dict[str, Any]:
+    return {
+        "Predicted": f"{number(entry['prediction'])} ({number(entry['low'])} to {number(entry['high'])})",
+        "True": f"{number(entry['target'])}, {'inside' if entry['inside'] else 'outside'}",
+        "Std (epistemic)": f"{number(entry['std'], 3)} ({number(entry['epistemic_std'], 3)})",
+    }
+
+
+def _class(entry: Row) -> dict[str, Any]:
+    return {
+        "Predicted": f"{entry['prediction']} ({percent(entry['confidence'])})",
+        "True": f"{entry['target']}, {'right' if entry['right'] else 'wrong'}",
+        "Entropy (epistemic)": f"{number(entry['entropy'], 3)} ({number(entry['epistemic'], 3)})",
+    }
+
+
+def _circumstances(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts about software and machine; not the command, whose paths are nobody else's business."""
+    versions = dict(known.get("versions", {}))
+    named = {name: known[name] for name in ("date", "python", "system", "device", "cores", "commit") if name in known}
+    return {name: value for name, value in (versions | named).items() if value is not None}
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and all(isinstance(line, Mapping) for line in value)
+
+
+def _table(lines: Sequence[Row]) -> dict[str, Any]:
+    """Column names in the order in which they come, and the cells under them."""
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    return {"names": names, "lines": [[line.get(name) for name in names] for line in lines]}

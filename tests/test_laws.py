@@ -1,0 +1,195 @@
+"""Laws that every prior, likelihood and objective obeys: a new one joins by a line in the lists below."""
+
+import gpytorch
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from degp import Batch, Bernoulli, Categorical, Ensemble, Gaussian, HeteroscedasticGaussian, LowRankGaussian, UniformBox
+from degp.nets import mlp, mlp_features
+from degp.objectives import de, degp, rde, rms
+from degp.priors import NNGP, MonteCarloNNGP, WeightPenalty, as_prior, erf
+
+PRIORS = {
+    "linear": NNGP(0),
+    "NNGP": NNGP(2),
+    "NNGP by layer": NNGP(2, [1.0, 2.0, 3.0], [0.5, 0.0, 0.1]),
+    "NNGP erf": NNGP(2, dual=erf),
+    "Monte Carlo": MonteCarloNNGP(mlp_features(3, [16, 16])),
+    "Monte-Carlo bank": MonteCarloNNGP(mlp_features(3, [16])).fixed(generator=torch.Generator().manual_seed(0)),
+    "gpytorch": as_prior(gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel())),
+    "function": as_prior(lambda x, y: torch.exp(-torch.cdist(x, y))),
+}
+LIKELIHOODS = {  # with the number of outputs, and targets for N points
+    "Gaussian": (Gaussian(0.3), 2, lambda N: normal(N, 2, seed=8)),
+    "heteroscedastic": (HeteroscedasticGaussian(0.3), 4, lambda N: normal(N, 2, seed=8)),
+    "categorical": (Categorical(0.7), 3, lambda N: torch.arange(N) % 3),
+    "Bernoulli": (Bernoulli(0.7), 2, lambda N: (normal(N, 2, seed=8) > 0).long()),
+}
+OBJECTIVES = {
+    "de": lambda likelihood, ensemble: de(likelihood),
+    "rde": lambda likelihood, ensemble: rde(likelihood),
+    "rms": lambda likelihood, ensemble: rms(likelihood, ensemble, generator=seeded()),
+    "degp": lambda likelihood, ensemble: degp(likelihood, NNGP(1)),
+    "degp everything": lambda likelihood, ensemble: degp(
+        likelihood,
+        MonteCarloNNGP(mlp_features(3, [8]).double()),
+        alpha=0.3,
+        beta=0.1,
+        measurement=UniformBox(-2.0, 2.0, 4),
+    ),
+}
+
+priors = pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
+likelihoods = pytest.mark.parametrize("likelihood, C, make", LIKELIHOODS.values(), ids=LIKELIHOODS)
+objectives = pytest.mark.parametrize("make_objective", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+def normal(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# Priors
+
+
+@priors
+@given(seed=st.integers(0, 2**32 - 1), N=st.integers(1, 12))
+def test_gram_is_symmetric_and_positive(prior, seed, N):
+    x = normal(N, 3, seed=seed, dtype=torch.float32)
+    gram = prior.kernel(generator=seeded(seed))(x, x).double()
+    assert_close(gram, gram.T, rtol=1e-6, atol=1e-6)
+    assert torch.linalg.eigvalsh(gram)[0] > -1e-5 * gram.trace()
+    assert (gram.diagonal() > 0).all()
+
+
+@priors
+def test_kernel_of_some_points_is_a_block_of_the_gram(prior):
+    x, kernel = normal(7, 3, dtype=torch.float32), prior.kernel(generator=seeded())
+    assert_close(kernel(x[:4], x[4:]), kernel(x, x)[:4, 4:], rtol=1e-5, atol=1e-5)
+
+
+@priors
+def test_kernel_repeats_with_its_generator_and_has_no_gradient(prior):
+    x = normal(5, 3, dtype=torch.float32).requires_grad_()
+    one, two = (prior.kernel(generator=seeded(3))(x, x) for _ in range(2))
+    assert torch.equal(one, two) and not one.requires_grad
+
+
+# Likelihoods
+
+
+@likelihoods
+def test_points_are_independent_given_the_function(likelihood, C, make):
+    g, y = normal(5, 6, C), make(6)
+    assert_close(likelihood.log_prob(g, y)[:, 2:4], likelihood.log_prob(g[:, 2:4], y[2:4]))
+
+
+@likelihoods
+def test_expectation_of_a_point_does_not_depend_on_its_company(likelihood, C, make):
+    q, y = LowRankGaussian(normal(6, C), normal(4, 6, C, seed=1), 0.0), make(6)  # without a diagonal: the same draws
+    together = likelihood.expected_log_prob(q, y, generator=seeded())
+    alone = likelihood.expected_log_prob(q.marginal(slice(2, 4)), y[2:4], generator=seeded())
+    assert_close(together[2:4], alone)
+
+
+@likelihoods
+def test_expectation_is_the_log_prob_of_a_function_that_is_certain(likelihood, C, make):
+    mean, y = normal(6, C), make(6)
+    q = LowRankGaussian(mean, 1e-9 * normal(4, 6, C, seed=1), 1e-18)
+    assert_close(likelihood.expected_log_prob(q, y, generator=seeded()), likelihood.log_prob(mean[None], y)[0])
+
+
+@likelihoods
+def test_prediction_of_a_function_that_is_certain_is_that_of_agreeing_members(likelihood, C, make):
+    mean = normal(6, C)
+    one = likelihood.predictive(LowRankGaussian(mean, 0 * normal(4, 6, C), 0.0), generator=seeded())
+    two = likelihood.mixture(mean.expand(3, 6, C))
+    for name in ("total", "aleatoric", "epistemic"):
+        assert_close(getattr(one, name), getattr(two, name), check_dtype=False)
+    assert (one.epistemic.abs() < 1e-12).all()
+
+
+@likelihoods
+def test_uncertainties_add_up_and_are_not_negative(likelihood, C, make):
+    q = LowRankGaussian(normal(6, C), normal(4, 6, C, seed=1), 0.1)
+    for predictive in (likelihood.predictive(q, generator=seeded()), likelihood.mixture(normal(5, 6, C))):
+        assert_close(predictive.total, predictive.aleatoric + predictive.epistemic)
+        assert (predictive.epistemic > 0).all() and (predictive.aleatoric > 0).all()
+
+
+@likelihoods
+def test_mixture_does_not_know_the_order_of_members(likelihood, C, make):
+    g = normal(5, 6, C)
+    one, two = likelihood.mixture(g), likelihood.mixture(g[[3, 0, 4, 1, 2]])
+    assert_close(one.total, two.total)
+    assert_close(one.aleatoric, two.aleatoric)
+
+
+@likelihoods
+def test_likelihood_accepts_its_own_targets(likelihood, C, make):
+    likelihood.check(make(6), C)
+    likelihood.check_values(make(6), C)
+
+
+# Objectives
+
+
+def case(C=2, make=LIKELIHOODS["Gaussian"][2]):
+    torch.manual_seed(0)
+    return Ensemble(lambda: mlp(3, [5], C), 4).double(), Batch(normal(6, 3), make(6), 30)
+
+
+@objectives
+def test_members_are_exchangeable(make_objective):
+    ensemble, batch = case()
+    order = [2, 0, 3, 1]
+    objective = make_objective(Gaussian(), ensemble)
+    before = objective(ensemble, batch, generator=seeded()).total
+    if isinstance(objective.penalty, WeightPenalty):  # a member takes its anchor along
+        for anchor in objective.penalty.anchors.buffers():
+            anchor.copy_(anchor[order].clone())
+    assert_close(objective(ensemble[order], batch, generator=seeded()).total, before)
+
+
+@objectives
+def test_points_of_a_batch_are_exchangeable(make_objective):
+    ensemble, batch = case()
+    objective = make_objective(Gaussian(), ensemble)
+    shuffled = batch[torch.tensor([3, 5, 0, 1, 4, 2])]
+    one, two = (objective(ensemble, rows, generator=seeded()).total for rows in (batch, shuffled))
+    assert_close(one, two)
+
+
+@objectives
+@likelihoods
+def test_every_weight_has_a_finite_gradient(make_objective, likelihood, C, make):
+    ensemble, batch = case(C, make)
+    loss = make_objective(likelihood, ensemble)(ensemble, batch, generator=seeded())
+    loss.total.backward()
+    assert not loss.non_finite()
+    for parameter in ensemble.parameters():
+        assert parameter.grad.isfinite().all() and parameter.grad.abs().sum() > 0
+
+
+@objectives
+def test_loss_repeats_with_its_generator(make_objective):
+    likelihood, C, make = LIKELIHOODS["categorical"]
+    ensemble, batch = case(C, make)
+    objective = make_objective(likelihood, ensemble)
+    one, two = (objective(ensemble, batch, generator=seeded(3)).total for _ in range(2))
+    assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["de", "rde", "rms", "degp"])  # the last of the list draws, in each dtype otherwise
+def test_float32_and_float64_tell_the_same(name):
+    ensemble, batch = case()
+    objective = OBJECTIVES[name](Gaussian(), ensemble)
+    precise = objective(ensemble, batch).total
+    single = objective(ensemble.float(), batch.to(dtype=torch.float32)).total
+    assert_close(single.double(), precise, rtol=1e-5, atol=1e-5)
