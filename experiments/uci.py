@@ -28,7 +28,7 @@ from degp.tabular import Recipe, contest_for
 from degp.typing import Batch
 from experiments.folds import Fold, FoldRun, split_validation, standardised_folds, train_together
 
-ALPHAS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0)
+ALPHAS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 METHODS = ("DE", "rDE", "RMS", "DE-GP")
 BATCH, MEMBERS, WIDTHS = 256, 10, (256, 256)
 
@@ -62,7 +62,6 @@ class Config:
     folds: int = 5
     seed: int = 0
     epochs: int = 1000
-    search_epochs: int = 250  # for choosing α in the paper's protocol
     own_steps: int = 12_000  # at most, in our protocol
     validation_fraction: float = 0.15
     device: str = "cpu"
@@ -78,9 +77,9 @@ def main(
     smoke: Annotated[bool, typer.Option(help="Two epochs of two folds: does it run?")] = False,
 ) -> None:
     """All methods on all folds; what is in metrics.json already is not run again."""
-    config = Config(seed=seed, epochs=epochs, search_epochs=max(1, epochs // 4), device=device)
+    config = Config(seed=seed, epochs=epochs, device=device)
     if smoke:
-        config = Config(folds=2, epochs=2, search_epochs=2, own_steps=4, device=device)
+        config = Config(folds=2, epochs=2, own_steps=4, device=device)
     records = load_results(out)["records"] if (out / "metrics.json").exists() else []
     for name in sets.split(","):
         for protocol in protocols.split(","):
@@ -102,11 +101,11 @@ def paper(name: str, config: Config) -> list[dict[str, Any]]:
     for fold in folds:
         train, validation = split_validation(fold.train, config.validation_fraction, fold.generator)
         searches.append(_paper_run(fold, train, validation, hyper, lambda b: _search_variants(b, hyper)))
-    train_together(searches, config.search_epochs)
+    train_together(searches, config.epochs)
     alphas = []
     for run in searches:
         run.contest.judge(run.ensemble)
-        alphas.append(ALPHAS[largest_within_one_error(run.contest.nll)])
+        alphas.append(ALPHAS[largest_within_one_error(run.contest.nll, ALPHAS)])
     searched = time.perf_counter() - start
 
     runs = [
@@ -123,7 +122,8 @@ def paper(name: str, config: Config) -> list[dict[str, Any]]:
             members = run.ensemble[run.contest.race.rows(v)]
             scores = fold.score(predictive_of(variant, evaluate(members, fold.test.inputs), variant.likelihood))
             seconds = (trained / len(METHODS) + searched * (method == "DE-GP")) / len(folds)
-            records.append(_record(method, index, alpha if method == "DE-GP" else None, scores, seconds))
+            record = _record(method, index, alpha if method == "DE-GP" else None, scores, seconds)
+            records.append(record | {"epochs": config.epochs})
         records.append(_exact_record(fold, index, _nngp(hyper), hyper.noise))
     return records
 
@@ -147,13 +147,14 @@ def ours(name: str, config: Config) -> list[dict[str, Any]]:
     for index, (fold, run, (grid, scales)) in enumerate(zip(folds, runs, grids, strict=True)):
         for method, name_of in zip(METHODS, ("de", "rde", "rms", "degp"), strict=True):
             rows = [v for v, (kind, _) in enumerate(grid) if kind == name_of]
-            chosen = rows[largest_within_one_error(run.contest.nll[rows])]
+            alphas = [grid[v][1] or 0.0 for v in rows]
+            chosen = rows[largest_within_one_error(run.contest.nll[rows], alphas)]
             members, likelihood = run.contest.winner(chosen, run.ensemble), run.contest.best_likelihoods[chosen]
             variant = run.contest.race.variants[chosen]
             validation = run.contest.validation
             calibrate(likelihood, variant, evaluate(members, validation.inputs), validation.targets)
             scores = fold.score(predictive_of(variant, evaluate(members, fold.test.inputs), likelihood))
-            records.append(_record(method, index, grid[chosen][1], scores, seconds))
+            records.append(_record(method, index, grid[chosen][1], scores, seconds) | {"epochs": epochs})
         records.append(_exact_record(fold, index, scales.nngp(), scales.noise_variance))
     return records
 

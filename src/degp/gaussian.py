@@ -282,7 +282,7 @@ def _not_positive_definite(gram: Tensor, jitter: float) -> str:
 
 def _capacitance_root(A: Float[Tensor, "M NC"], d: Float[Tensor, "NC"]) -> Float[Tensor, "M M"]:
     """L with LLᵀ = I + A D⁻¹Aᵀ: at least the identity, so that it always has a root when d > 0."""
-    if d.device.type == "cpu" and not bool((d > 0).all()):
+    if _can_be_read(d) and not bool((d > 0).all()):
         raise ValueError(
             "the covariance AᵀA + D (plus the noise of observations, where there are any) must be regular, but its "
             "diagonal part has zeros; do all members agree exactly? Give a positive diagonal or noise variance"
@@ -308,7 +308,7 @@ def _as_diagonal(
             f"but its shape is {tuple(diagonal.shape)}"
         )
     # only where reading the value is free: on an accelerator it would stall the queue at every step
-    if diagonal.device.type == "cpu" and not bool((diagonal >= 0).all()):
+    if _can_be_read(diagonal) and not bool((diagonal >= 0).all()):
         raise ValueError(f"{name} is a variance and must not be negative or NaN, but its least is {diagonal.min():.3g}")
     return diagonal.expand(like.shape)
 
@@ -329,3 +329,8 @@ def _full_precision(like: Tensor) -> torch.autocast:
 
 def _normal(*shape: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
+
+
+def _can_be_read(values: Tensor) -> bool:
+    """Whether looking at values is free: on an accelerator it would stall the queue, under vmap it is impossible."""
+    return values.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(values)

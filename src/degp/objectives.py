@@ -140,7 +140,7 @@ class FunctionalObjective(nn.Module):
         extra = self.measurement(batch.inputs, generator=generator)
         outputs = members_on(ensemble, batch.inputs, extra)
         p = self.prior_on(batch.inputs, extra, outputs.shape[2], generator=generator)
-        return self.of_outputs(outputs, ensemble, batch, p, generator=generator)
+        return self.of_outputs(outputs, ensemble, batch, self.divergence(outputs, p), generator=generator)
 
     def prior_on(
         self,
@@ -155,22 +155,26 @@ class FunctionalObjective(nn.Module):
         gram = self.prior.kernel(generator=generator)(points, points)
         return KroneckerGaussian.from_gram(gram, num_outputs, jitter=self.nugget.epsilon)
 
+    def divergence(self, outputs: Float[Tensor, "M N C"], p: KroneckerGaussian) -> Float[Tensor, ""]:
+        """KL[q ‖ p] of the members' outputs read as a Gaussian."""
+        return kl_divergence(posterior(outputs, diagonal=self.nugget), p)
+
     def of_outputs(
         self,
         outputs: Float[Tensor, "M N C"],
         weights: HasParts,
         batch: Batch,
-        p: KroneckerGaussian,
+        kl: Float[Tensor, ""],
         *,
         generator: torch.Generator | None = None,
     ) -> Loss:
-        """The loss from the members' outputs on the batch and the extra points, their weights, and p on all these."""
+        """The loss from the members' outputs on the batch and the extra points, their weights, and the divergence."""
         (M, _, C), B = outputs.shape, len(batch)
         self.likelihood.check(batch.targets, C)
         q = posterior(outputs, diagonal=self.nugget)
         expected = self.likelihood.expected_log_prob(q.marginal(slice(B)), batch.targets, generator=generator)
         data = -expected.sum()
-        kl = kl_divergence(q, p).to(data)
+        kl = kl.to(data)
         penalty = self.penalty(weights, batch.population).to(data)
         terms = {"data": data.detach() / B, "kl": kl.detach(), "penalty": penalty.detach()}
         return Loss(M / B * (data + self.alpha * kl) + penalty, terms)

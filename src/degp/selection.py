@@ -32,10 +32,10 @@ class Budget:
         max_seconds: stop after this time, at the end of a step.
     """
 
-    epochs: int = 500
+    epochs: int = 1000
     batch_size: int = 256
     learning_rate: float = 0.01
-    patience: int = 60
+    patience: int = 100
     max_seconds: float | None = None
 
 
@@ -150,15 +150,17 @@ def _is_over(contest: Contest, budget: Budget, history: History) -> bool:
     return late or int(contest.stale) >= budget.patience
 
 
-def largest_within_one_error(nll: Float[Tensor, "V N"]) -> int:
-    """The last variant whose mean NLL is within one standard error of the best's, by paired differences.
+def largest_within_one_error(nll: Float[Tensor, "V N"], alphas: Sequence[float]) -> int:
+    """The best variant of the largest α that the validation data do not speak against.
 
-    With variants in the order of growing α: the largest α that the validation data do not speak against.
+    An α stands when a variant with it has a mean NLL within one standard error of the best's, by paired differences.
     """
     best = int(nll.mean(1).argmin())
     difference = nll - nll[best]
     error = difference.std(1, correction=0) / max(nll.shape[1] - 1, 1) ** 0.5
-    return int((difference.mean(1) <= error).nonzero().max())
+    standing = (difference.mean(1) <= error).nonzero().flatten().tolist()
+    largest = max(alphas[v] for v in standing)
+    return min((v for v in standing if alphas[v] == largest), key=lambda v: float(nll[v].mean()))
 
 
 def predictive_of(variant: Variant, outputs: Float[Tensor, "M N C"], likelihood: Likelihood) -> Predictive:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.func import vmap
 
 from degp.ensemble import Ensemble, Part
 from degp.gaussian import KroneckerGaussian
@@ -55,10 +56,14 @@ class SideBySide(nn.Module):
         outputs = members_on(ensemble, batch.inputs, extra)
         if self.functional:
             p = self.functional[0].prior_on(batch.inputs, extra, outputs.shape[2], generator=generator)
-        losses = [
-            self._loss(v, outputs[self.rows(v)], _Group(ensemble, self.rows(v)), batch, p, generator)
-            for v in range(len(self.variants))
-        ]
+        divergences = iter(self._divergences(outputs, p))
+        losses = []
+        for v, variant in enumerate(self.variants):
+            own, weights = outputs[self.rows(v)], _Group(ensemble, self.rows(v))
+            if isinstance(variant, FunctionalObjective):
+                losses.append(variant.of_outputs(own, weights, batch, next(divergences), generator=generator))
+            else:
+                losses.append(variant.of_outputs(own[:, : len(batch)], weights, batch))
         terms = {f"variant {v}": loss.total.detach() for v, loss in enumerate(losses)}
         return Loss(torch.stack([loss.total.double() for loss in losses]).sum(), terms)
 
@@ -66,20 +71,12 @@ class SideBySide(nn.Module):
         """Which members belong to a variant."""
         return slice(variant * self.members, (variant + 1) * self.members)
 
-    def _loss(
-        self,
-        v: int,
-        outputs: Float[Tensor, "M N C"],
-        weights: "_Group",
-        batch: Batch,
-        p: KroneckerGaussian | None,
-        generator: torch.Generator | None,
-    ) -> Loss:
-        variant = self.variants[v]
-        if isinstance(variant, FunctionalObjective):
-            assert p is not None
-            return variant.of_outputs(outputs, weights, batch, p, generator=generator)
-        return variant.of_outputs(outputs[:, : len(batch)], weights, batch)
+    def _divergences(self, outputs: Float[Tensor, "VM N C"], p: KroneckerGaussian | None) -> Float[Tensor, "V"]:
+        """KL[q ‖ p] of all variants of DE-GP in one batched call: p is the same for all."""
+        if p is None:
+            return outputs.new_zeros(0)
+        chosen = [outputs[self.rows(v)] for v, variant in enumerate(self.variants) if variant in self.functional]
+        return vmap(lambda own: self.functional[0].divergence(own, p))(torch.stack(chosen))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from degp.posterior import PointwiseAverage
 from degp.prediction import predict as predict_process
 from degp.prediction import predict_mixture
 from degp.selection import Budget
-from degp.tabular import EPSILON, Outcome, Recipe, train_on_table
+from degp.tabular import Outcome, Recipe, train_on_table
 from degp.training import Checkpoints
 from degp.typing import Batch
 from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
@@ -44,11 +44,12 @@ class _Estimator(BaseEstimator):
         objective: str = "degp",
         members: int = 10,
         hidden_layers: tuple[int, ...] = (100, 100),
-        alphas: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0),
         extra_points: int = 64,
+        epsilon: float = 0.05,
         validation_fraction: float = 0.15,
-        max_epochs: int = 400,
-        patience: int = 50,
+        max_epochs: int = 1000,
+        patience: int = 100,
         batch_size: int = 256,
         learning_rate: float = 0.01,
         max_seconds: float | None = None,
@@ -62,6 +63,7 @@ class _Estimator(BaseEstimator):
         self.hidden_layers = hidden_layers
         self.alphas = alphas
         self.extra_points = extra_points
+        self.epsilon = epsilon
         self.validation_fraction = validation_fraction
         self.max_epochs = max_epochs
         self.patience = patience
@@ -100,14 +102,15 @@ class _Estimator(BaseEstimator):
     def _recipe(self, noise: str) -> Recipe:
         budget = Budget(self.max_epochs, self.batch_size, self.learning_rate, self.patience, self.max_seconds)
         return Recipe(
-            self.objective,
-            tuple(self.hidden_layers),
-            self.members,
-            tuple(self.alphas),
-            self.extra_points,
-            noise,
-            self.validation_fraction,
-            budget,
+            method=self.objective,
+            hidden_layers=tuple(self.hidden_layers),
+            members=self.members,
+            alphas=tuple(self.alphas),
+            extra_points=self.extra_points,
+            epsilon=self.epsilon,
+            noise=noise,
+            validation_fraction=self.validation_fraction,
+            budget=budget,
         )
 
     def _predictive(self, inputs: Any) -> Predictive:
@@ -122,7 +125,7 @@ class _Estimator(BaseEstimator):
             self.ensemble_,
             points,
             self.likelihood_,
-            diagonal=PointwiseAverage(EPSILON),
+            diagonal=PointwiseAverage(self.epsilon),
             coefficients=self.coefficients_,
             generator=generator,
         )
@@ -143,6 +146,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         hidden_layers: widths of each network's hidden layers.
         alphas: weights of the divergence to choose from, in growing order; all are trained side by side.
         extra_points: points a step, besides the batch, where the prior is met.
+        epsilon: λ and jitter as a share of the mean variance.
         validation_fraction: share of the rows kept for choosing and calibrating.
         max_epochs: passes over the data at most; `patience` epochs without progress end the training before.
         batch_size: rows a step.
@@ -165,11 +169,12 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         objective: str = "degp",
         members: int = 10,
         hidden_layers: tuple[int, ...] = (100, 100),
-        alphas: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0),
         extra_points: int = 64,
+        epsilon: float = 0.05,
         validation_fraction: float = 0.15,
-        max_epochs: int = 400,
-        patience: int = 50,
+        max_epochs: int = 1000,
+        patience: int = 100,
         batch_size: int = 256,
         learning_rate: float = 0.01,
         max_seconds: float | None = None,
@@ -185,6 +190,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
             hidden_layers=hidden_layers,
             alphas=alphas,
             extra_points=extra_points,
+            epsilon=epsilon,
             validation_fraction=validation_fraction,
             max_epochs=max_epochs,
             patience=patience,
@@ -267,7 +273,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         return self
 
     def _process(self, points: Tensor) -> RegressionPredictive:
-        predictive = predict_process(self.ensemble_, points, self.likelihood_, diagonal=PointwiseAverage(EPSILON))
+        predictive = predict_process(self.ensemble_, points, self.likelihood_, diagonal=PointwiseAverage(self.epsilon))
         assert isinstance(predictive, RegressionPredictive)
         return predictive
 

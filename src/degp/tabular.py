@@ -13,14 +13,16 @@ from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.measurement import UniformBox, no_points
 from degp.nets import mlp
+from degp.objectives import FunctionalObjective
+from degp.priors import WeightPenalty, draw_anchors, no_penalty
 from degp.priors.evidence import Scales, most_likely_scales
+from degp.priors.penalty import Penalty
 from degp.selection import Budget, Contest, Selected, largest_within_one_error, select
 from degp.side_by_side import Variant
 from degp.training import Checkpoints
 from degp.typing import Batch
 
 METHODS = ("degp", "de", "rde", "rms")
-EPSILON = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Recipe:
         members: M.
         alphas: for "degp", the weights of the divergence to choose from, in growing order.
         extra_points: measurement points a step besides the batch, uniform over the region of the data.
+        penalties: what pulls on the weights of "degp", to choose from: "none", or "anchored" as in "rms".
+        epsilon: λ and jitter of "degp", as a share of the mean variance.
         noise: "constant" or "input-dependent", for real targets.
         validation_fraction: share of the rows on which α, the epoch and the calibration are chosen.
         budget: how long to train.
@@ -41,8 +45,10 @@ class Recipe:
     method: str = "degp"
     hidden_layers: tuple[int, ...] = (100, 100)
     members: int = 10
-    alphas: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
     extra_points: int = 64
+    penalties: tuple[str, ...] = ("none", "anchored")
+    epsilon: float = 0.05
     noise: str = "constant"
     validation_fraction: float = 0.15
     budget: Budget = field(default_factory=Budget)
@@ -90,7 +96,7 @@ def train_on_table(
         ensemble,
         contest,
         train,
-        choose=largest_within_one_error,
+        choose=lambda nll: largest_within_one_error(nll, [alpha or 0.0 for _, alpha in grid]),
         budget=recipe.budget,
         checkpoints=checkpoints,
         generator=generator,
@@ -120,9 +126,8 @@ def contest_for(
     variants: list[Variant] = []
     grid: list[tuple[str, float | None]] = []
     for method in methods or (recipe.method,):
-        alphas: Sequence[float | None] = recipe.alphas if method == "degp" else [None]
         variants += _variants(method, train, num_classes, recipe, scales, start, generator)
-        grid += [(method, alpha) for alpha in alphas]
+        grid += [(method, alpha) for alpha in _alphas(method, recipe)]
     ensemble = Ensemble([copy.deepcopy(network) for _ in variants for network in start])
     contest = Contest(variants, recipe.members, ensemble, validation).to(train.inputs.device)
     return contest, ensemble, grid, scales
@@ -188,10 +193,25 @@ def _variants(
         return [objectives.rms(likelihood(), Ensemble(start), weight_prior, generator=generator)]
     prior = scales.nngp()
     measurement = UniformBox.around(train.inputs, recipe.extra_points) if recipe.extra_points else no_points
+    anchors = draw_anchors(weight_prior, Ensemble(start), generator=generator)
+    penalties: dict[str, Penalty] = {"none": no_penalty, "anchored": WeightPenalty(weight_prior, anchors=anchors)}
     return [
-        objectives.degp(likelihood(), prior, alpha=alpha, measurement=measurement, epsilon=EPSILON)
+        FunctionalObjective(
+            likelihood(),
+            prior,
+            alpha=alpha,
+            measurement=measurement,
+            penalty=penalties[penalty],
+            epsilon=recipe.epsilon,
+        )
         for alpha in recipe.alphas
+        for penalty in recipe.penalties
     ]
+
+
+def _alphas(method: str, recipe: Recipe) -> list[float | None]:
+    """α of each of a method's variants, in growing order."""
+    return [alpha for alpha in recipe.alphas for _ in recipe.penalties] if method == "degp" else [None]
 
 
 def _as_real(targets: Shaped[Tensor, "N *C"], num_classes: int | None) -> Float[Tensor, "N C"]:

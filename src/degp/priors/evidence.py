@@ -37,7 +37,7 @@ class Scales:
         return (self.input_scale, *[HIDDEN] * (self.depth - 1), self.output_scale)
 
     def _biases(self) -> tuple[float, ...]:
-        return (self.input_scale, *[HIDDEN_BIAS] * (self.depth - 1), READOUT_BIAS)
+        return (self.input_scale, *[HIDDEN_BIAS] * (self.depth - 1), READOUT_BIAS * self.output_scale)
 
 
 def most_likely_scales(

@@ -56,7 +56,7 @@ def evaluate_regression(
         mean: predictions, (N,), like the other three; for several outputs call once for each.
         total_variance: of a new target: epistemic variance plus noise.
         level: of the intervals that the verdict is about.
-        resamples: of the bootstrap, and repetitions under right error bars; at 100,000 rows 500 take half a minute.
+        resamples: of the bootstrap, and repetitions with right error bars; 500 take a minute at 100,000 rows.
         extremes: how many of the most and of the least certain rows to list.
     """
     check_open_unit("level", level)

@@ -45,7 +45,12 @@ def environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the working tree, marked where the tree has changes of its own; None outside a checkout."""
+    """The commit of the working tree, marked where the tree has changes of its own; None outside a checkout.
+
+    A copy of the tree without its history says where it is from in the environment variable DEGP_COMMIT.
+    """
+    if "DEGP_COMMIT" in os.environ:
+        return os.environ["DEGP_COMMIT"]
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],

@@ -15,10 +15,6 @@ try:
 except ModuleNotFoundError:
     raise ImportError("tables need pandas: pip install 'degp[sklearn]'") from None
 
-from degp.tables.columns import Boolean as Boolean
-from degp.tables.columns import Categorical as Categorical
-from degp.tables.columns import Date as Date
-from degp.tables.columns import Numeric as Numeric
 from degp.tables.errors import TableError as TableError
 from degp.tables.errors import TableWarning as TableWarning
 from degp.tables.preprocessing import Preprocessing as Preprocessing
