@@ -1,5 +1,6 @@
 """One-dimensional regression: DE, rDE, DE-GP and NN-GP on eight points (the paper's Figures 1, 2 and 7)."""
 
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from degp.data import sine
-from degp.demo import SineRun, Trained, distance_to_exact, exact_band, train
+from degp.demo import SineRun, Trained, distance_to_exact, exact_band, exact_posterior, train
 from degp.report import save_results
 from degp.report.figures import Band, band_grid, bars, save_figure
 
@@ -37,7 +38,7 @@ def main(
     """DE, rDE and DE-GP with 0 to 3 hidden layers against the exact NN-GP posterior."""
     config = Config(members=5, steps=3, seed=seed) if smoke else Config(seed=seed)
     runs = [_run(method, extra, widths, config) for widths in DEPTHS for method, extra in RUNS]
-    records = [_record(trained) for trained in runs]
+    records = [_record(trained) for trained in runs] + [_exact_record(widths) for widths in DEPTHS]
     save_results(out, config=asdict(config), records=records)
     _figures(runs, out)
     Console().print(_table(records))
@@ -59,6 +60,21 @@ def _record(trained: Trained) -> dict[str, Any]:
         "extra_points": run.extra_points,
         **distance_to_exact(trained),
         "seconds": trained.seconds,
+    }
+
+
+def _exact_record(widths: tuple[int, ...]) -> dict[str, Any]:
+    start = time.perf_counter()
+    exact = exact_posterior(widths)
+    exact_band(widths, FIGURE_INPUTS)
+    return {
+        "hidden_layers": len(widths),
+        "method": "NN-GP",
+        "extra_points": 0,
+        "mean_abs_log_std_ratio": 0.0,
+        "rms_mean_error": 0.0,
+        "seconds": time.perf_counter() - start,
+        "log_marginal_likelihood": exact.log_marginal_likelihood().item(),
     }
 
 

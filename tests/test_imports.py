@@ -26,7 +26,10 @@ BESIDE = {
 }
 # Rooms on top see everything, and only each other sees them. The root is `degp/__init__.py`.
 ROOT = "degp"
-TOP = {ROOT, "demo", "selection", "tabular", "sklearn", "botorch", "bandits", "config", "cli", "__main__"}
+TOP = {
+    *{ROOT, "demo", "selection", "tabular", "sklearn", "saving", "table_model"},
+    *{"botorch", "bandits", "config", "cli", "__main__"},
+}
 
 OPTIONAL = {
     *{"botorch", "gpytorch", "linear_operator", "jinja2", "matplotlib", "pandas", "pooch", "rich", "sklearn", "typer"},

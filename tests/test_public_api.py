@@ -8,7 +8,7 @@ import degp
 MODULES = {"data", "metrics", "nets", "objectives", "priors"}
 NAMES = {
     *{"Ensemble", "fit", "predict", "predict_mixture", "posterior"},
-    *{"Batch", "Loss", "History", "Checkpoints", "NonFiniteLossError"},
+    *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
     *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
     *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
     *{"AverageEigenvalue", "PointwiseAverage"},

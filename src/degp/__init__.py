@@ -27,6 +27,7 @@ from degp.posterior import PointwiseAverage as PointwiseAverage
 from degp.posterior import posterior as posterior
 from degp.prediction import predict as predict
 from degp.prediction import predict_mixture as predict_mixture
+from degp.training import CheckpointError as CheckpointError
 from degp.training import Checkpoints as Checkpoints
 from degp.training import History as History
 from degp.training import NonFiniteLossError as NonFiniteLossError

@@ -20,6 +20,7 @@ def new_file(path: Path) -> Iterator[Path]:
     try:
         yield Path(name)
         _flush(Path(name))
+        os.chmod(name, 0o666 & ~_umask())  # a temporary file is its owner's alone, what takes its place is not
         os.replace(name, path)
     finally:
         Path(name).unlink(missing_ok=True)
@@ -35,6 +36,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield draft
         for file in draft.iterdir():
             _flush(file)
+        draft.chmod(0o777 & ~_umask())
         draft.rename(path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -44,6 +46,12 @@ def write_json(path: Path, value: Any) -> None:
     """Indented JSON, whole or not at all."""
     with new_file(path) as draft:
         draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
 
 
 def _flush(file: Path) -> None:

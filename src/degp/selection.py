@@ -132,7 +132,8 @@ def select(
         optimizer=optimizer,
         scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.99),
         validation=contest.judge,
-        stop=lambda history: _is_over(contest, budget, history),
+        stop=lambda _: int(contest.stale) >= budget.patience,
+        max_seconds=budget.max_seconds,
         checkpoints=checkpoints,
         resume=True,
         generator=generator,
@@ -143,11 +144,6 @@ def select(
     validation = contest.validation
     calibrate(likelihood, contest.race.variants[index], evaluate(chosen, validation.inputs), validation.targets)
     return Selected(index, chosen, likelihood, contest.nll.mean(1).tolist(), history)
-
-
-def _is_over(contest: Contest, budget: Budget, history: History) -> bool:
-    late = budget.max_seconds is not None and history.last["seconds"] >= budget.max_seconds
-    return late or int(contest.stale) >= budget.patience
 
 
 def largest_within_one_error(nll: Float[Tensor, "V N"], alphas: Sequence[float]) -> int:

@@ -80,7 +80,7 @@ class _Estimator(BaseEstimator):
             raise ValueError(
                 f"at least 2 rows are needed, one to train on and one to validate, but n_samples={len(inputs)}"
             )
-        self.input_scaling_ = Standardiser.fit(torch.from_numpy(inputs))
+        self.input_scaling_ = Standardiser.fit(_tensor(inputs))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31))
         generator = torch.Generator(self.device).manual_seed(self.seed_)
         outcome = train_on_table(
@@ -91,7 +91,8 @@ class _Estimator(BaseEstimator):
             generator=generator,
             progress=self.verbose,
         )
-        self.ensemble_, self.likelihood_ = outcome.selected.ensemble, outcome.selected.likelihood
+        # float64 from here on: a row's prediction must not depend on the rows it is asked with, not even by rounding
+        self.ensemble_, self.likelihood_ = outcome.selected.ensemble.double(), outcome.selected.likelihood
         self.alpha_ = outcome.alpha
         self.validation_nll_ = outcome.selected.validation_nll
         self.history_ = outcome.selected.history.records
@@ -117,7 +118,10 @@ class _Estimator(BaseEstimator):
         """The prediction in standardised units: a Gaussian process for DE-GP or after an update, else a mixture."""
         check_is_fitted(self)
         X = validate_data(self, inputs, dtype=np.float64, reset=False)
-        points = self._standardised(X)
+        return self._predictive_at(self._standardised(X))
+
+    def _predictive_at(self, points: Tensor) -> Predictive:
+        points = points.double()
         if self.objective != "degp" and self.coefficients_ is None:
             return predict_mixture(self.ensemble_, points, self.likelihood_)
         generator = torch.Generator(self.device).manual_seed(self.seed_)  # the same answer each time it is asked
@@ -131,7 +135,7 @@ class _Estimator(BaseEstimator):
         )
 
     def _standardised(self, inputs: Array) -> Tensor:
-        return self.input_scaling_.apply(torch.from_numpy(inputs)).float().to(self.device)
+        return self.input_scaling_.apply(_tensor(inputs)).float().to(self.device)
 
 
 class DEGPRegressor(RegressorMixin, _Estimator):
@@ -204,11 +208,16 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         )
         self.noise = noise
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
     def fit(self, X: Any, y: Any) -> "DEGPRegressor":
         """Trains on rows X (N, D) and targets y, (N,) or (N, C)."""
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self.single_target_ = y.ndim == 1
-        targets = torch.from_numpy(np.asarray(y, dtype=np.float64).reshape(len(y), -1))
+        targets = _tensor(y).reshape(len(y), -1)
         self.target_scaling_ = Standardiser.fit(targets)
         outcome = self._train(X, self.target_scaling_.apply(targets).float(), None, self.noise)
         self.conformity_ = self._conformity(outcome.validation)
@@ -273,6 +282,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         return self
 
     def _process(self, points: Tensor) -> RegressionPredictive:
+        points = points.double()
         predictive = predict_process(self.ensemble_, points, self.likelihood_, diagonal=PointwiseAverage(self.epsilon))
         assert isinstance(predictive, RegressionPredictive)
         return predictive
@@ -282,10 +292,14 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         assert isinstance(predictive, RegressionPredictive)
         return predictive
 
+    def _predictive_at(self, points: Tensor) -> RegressionPredictive:
+        predictive = super()._predictive_at(points)
+        assert isinstance(predictive, RegressionPredictive)
+        return predictive
+
     def _conformity(self, held_out: Batch) -> Array:
         """Sorted |y − m| / std of rows that were not trained on, the largest over a row's targets."""
-        X = self.input_scaling_.undo(held_out.inputs.double()).cpu().numpy()
-        predictive = self._predictive(X)
+        predictive = self._predictive_at(held_out.inputs)
         scores = ((held_out.targets - predictive.mean).abs() / predictive.std).amax(1)
         return np.sort(scores.cpu().numpy())
 
@@ -306,7 +320,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         return covariance[..., 0] if self.single_target_ else covariance
 
     def _standardised_targets(self, y: Array) -> Tensor:
-        targets = torch.from_numpy(np.asarray(y, dtype=np.float64).reshape(len(y), -1))
+        targets = _tensor(y).reshape(len(y), -1)
         return self.target_scaling_.apply(targets).float().to(self.device)
 
     def _original(self, values: Tensor) -> Array:
@@ -332,7 +346,7 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"there must be at least 2 classes, but all targets are one class: {self.classes_[0]!r}")
+            raise ValueError(f"there must be at least 2 classes, but all targets are one class: {self.classes_[0]}")
         self._train(X, torch.from_numpy(labels.astype(np.int64)), len(self.classes_))
         return self
 
@@ -342,7 +356,8 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        columns = self.predict_proba(X).argmax(1)
+        return self.classes_[columns]
 
     def uncertainty(self, X: Any) -> Uncertainty:
         """Nats of each row: mutual information (epistemic), expected entropy (aleatoric), entropy (total)."""
@@ -354,3 +369,8 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         predictive = self._predictive(X)
         assert isinstance(predictive, ClassPredictive)
         return predictive
+
+
+def _tensor(array: Array) -> Tensor:
+    """A copy in float64: pandas hands out arrays that must not be written to, and torch warns of those."""
+    return torch.tensor(array, dtype=torch.float64)

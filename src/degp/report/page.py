@@ -44,7 +44,7 @@ def render_page(
         baseline=baseline,
         facts={name: value for name, value in data_summary.items() if not _is_table(value)},
         tables={name: _table(value) for name, value in data_summary.items() if _is_table(value)},
-        metrics=_metrics(evaluation, baseline),
+        metrics=metric_lines(evaluation, baseline),
         charts=charts(evaluation, baseline),
         confusion=_confusion(evaluation),
         certain=[_rows(evaluation, which, rows or {}) for which in ("most_certain", "least_certain")],
@@ -90,7 +90,7 @@ def _check_same_rows(evaluation: Evaluation, baseline: Evaluation | None) -> Non
             )
 
 
-def _metrics(evaluation: Evaluation, baseline: Evaluation | None) -> list[dict[str, Any]]:
+def metric_lines(evaluation: Evaluation, baseline: Evaluation | None = None) -> list[dict[str, Any]]:
     """A line for each metric: its name, what is best, and a cell for each method."""
     theirs = baseline["metrics"] if baseline else {}
     lines = []

@@ -1,5 +1,6 @@
 """⑤⑥ Training: one step, the loop around it, and checkpoints that lose nothing."""
 
+from degp.training.checkpoint import CheckpointError as CheckpointError
 from degp.training.checkpoint import Checkpoints as Checkpoints
 from degp.training.history import History as History
 from degp.training.loop import fit as fit

@@ -1,33 +1,16 @@
-"""The command line: `degp demo` to begin with."""
+"""`degp demo`: eight points, two ensembles, and the exact posterior beside them."""
 
 from pathlib import Path
 from typing import Annotated
 
 import torch
+import typer
+from rich.table import Table
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-except ModuleNotFoundError as missing:
-    raise SystemExit(f"the command line needs {missing.name}: pip install 'degp[cli]'") from None
-
-import degp
+from degp.cli.console import console
 from degp.demo import SineRun, distance_to_exact, exact_band, train
 
-app = typer.Typer(help="Deep ensembles read as Gaussian processes.", no_args_is_help=True, add_completion=False)
-console = Console()
 
-
-@app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
-    """Deep ensembles read as Gaussian processes."""
-    if version:
-        console.print(f"degp {degp.__version__} (torch {torch.__version__})")
-        raise typer.Exit
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to save the figure (.png, .svg or .pdf).")] = Path("degp-demo.png"),
     members: Annotated[int, typer.Option(min=2, help="Networks in each ensemble.")] = 50,
@@ -62,8 +45,3 @@ def demo(
         f"process, has nearly the error bars of the exact posterior (NN-GP) on the right.",
         soft_wrap=True,
     )
-
-
-def main() -> None:
-    """Entry point of the `degp` command."""
-    app()

@@ -1,0 +1,133 @@
+"""`degp evaluate` and `degp report`: how far a model's predictions can be trusted."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from degp.cli import options
+from degp.cli.console import console, line, print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from degp.saving import Model
+
+Labelled = Annotated[Path, typer.Argument(help="Rows with their targets, not seen in training.", show_default=False)]
+MOST_COLUMNS = 8  # of the rows that are listed: more do not fit on a page
+
+
+def evaluate(
+    model: options.Model,
+    table: Labelled,
+    level: options.Level = 0.9,
+    resamples: options.Resamples = 500,
+    json: options.Json = False,
+) -> None:
+    """Count on labelled rows how good the predictions are, and whether their error bars hold."""
+    from degp.report.page import metric_lines
+
+    _, _, evaluation = _evaluated(model, table, level, resamples)
+    if json:
+        print_json({key: value for key, value in evaluation.items() if key in KEPT})
+        return
+    shown = Table(title=f"{evaluation['rows']} rows of {table}", title_justify="left")
+    for heading in ("metric", "value", "95 % interval", ""):
+        shown.add_column(heading, justify="left" if heading in ("metric", "") else "right")
+    for entry in metric_lines(evaluation):
+        shown.add_row(entry["label"], entry["cells"][0]["value"], entry["cells"][0]["interval"], entry["best"])
+    console.print(shown, markup=False)
+    verdict = evaluation["verdict"]
+    line(verdict["text"])
+    for reason in verdict["reasons"][1:]:
+        line(f"  {MARKS[reason['grade']]} {reason['text']}")
+
+
+def report(
+    model: options.Model,
+    table: Labelled,
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("report.html"),
+    train: Annotated[
+        Path | None,
+        typer.Option(help="The table of `degp fit`, to train a plain ensemble for comparison.", show_default=False),
+    ] = None,
+    level: options.Level = 0.9,
+    resamples: options.Resamples = 500,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write one HTML page that says whether the error bars can be trusted, and shows why."""
+    from degp.report import render_page
+    from degp.table_model import evaluate_rows, plain_ensemble, read_labelled, text_columns
+    from degp.tables import read_table
+
+    said = Console(quiet=quiet)
+    loaded, frame, evaluation = _evaluated(model, table, level, resamples)
+    objective = loaded.estimator.objective
+    if objective != "degp":
+        raise ValueError(f"the page is about DE-GP, but this model is {objective!r}; degp evaluate judges any model")
+    baseline = None
+    if train is not None:
+        line(f"Training a plain deep ensemble on {train} for comparison …", said)
+        verbose = not quiet and sys.stderr.isatty()
+        plain = plain_ensemble(loaded, read_table(train, text=text_columns(loaded)), verbose=verbose)
+        baseline = evaluate_rows(plain, frame, level=level, resamples=resamples, generator=_generator())
+    path = render_page(
+        evaluation,
+        baseline=baseline,
+        data_summary=_summary(loaded, model, table, train, out),
+        title=f"{loaded.metadata['target']['name']} from {table.name}",
+        path=out,
+        rows=_listed_rows(evaluation, read_labelled(loaded, frame)[0]),
+    )
+    line(evaluation["verdict"]["text"], said)
+    line(f"Page: {path}", said)
+
+
+KEPT = ("task", "rows", "level", "classes", "metrics", "confusion", "verdict")
+MARKS = {"good": "✓", "caution": "!", "unknown": "?"}
+
+
+def _evaluated(
+    folder: Path, table: Path, level: float, resamples: int
+) -> tuple["Model", "pd.DataFrame", dict[str, Any]]:
+    """The model, the table, and how they get on."""
+    from degp.saving import load_model
+    from degp.table_model import evaluate_rows, text_columns
+    from degp.tables import read_table
+
+    model = load_model(folder)
+    frame = read_table(table, text=text_columns(model))
+    return model, frame, evaluate_rows(model, frame, level=level, resamples=resamples, generator=_generator())
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)  # the same numbers each time they are asked for
+
+
+def _summary(model: "Model", folder: Path, table: Path, train: Path | None, out: Path) -> dict[str, Any]:
+    """Facts about model and data for the page."""
+    metrics, estimator = model.metadata["metrics"], model.estimator
+    again = shlex.join(["degp", "report", str(folder), str(table), "--train", "TABLE", "--out", str(out)])
+    return {
+        "Target": model.metadata["target"]["name"],
+        "Test table": table.name,
+        "Training rows": metrics.get("rows"),
+        "Method": f"DE-GP, {estimator.members} networks, α = {estimator.alpha_:g}",
+        "Labels taken in since": metrics.get("updated_rows", 0),
+        "Compared with": f"a plain deep ensemble, trained on {train.name} with the same settings"
+        if train
+        else f"nothing; to see a plain deep ensemble beside it: {again}",
+        "Columns": [{"How each was read": note} for note in model.metadata["preprocessing"]["notes"]],
+    }
+
+
+def _listed_rows(evaluation: dict[str, Any], rows: "pd.DataFrame") -> dict[int, dict[str, Any]]:
+    """Values of the rows that the page lists."""
+    places = {entry["row"] for which in ("most_certain", "least_certain") for entry in evaluation[which]}
+    few = rows.iloc[:, :MOST_COLUMNS]
+    return {place: few.iloc[place].to_dict() for place in places}

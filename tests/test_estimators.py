@@ -1,0 +1,220 @@
+"""The estimators keep scikit-learn's contract, and their error bars hold."""
+
+import io
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from degp.sklearn import DEGPClassifier, DEGPRegressor
+
+TINY = {
+    "members": 2,
+    "hidden_layers": (16,),
+    "alphas": (0.1,),
+    "max_epochs": 60,
+    "learning_rate": 0.05,
+    "random_state": 0,
+}
+LINE = {"members": 5, "hidden_layers": (32, 32), "alphas": (0.1, 1.0), "max_epochs": 150, "random_state": 0}
+
+
+def beyond_the_contract(estimator) -> dict[str, str]:
+    """The run-time type checks of these tests refuse nonsense where scikit-learn wants it kept for `fit` to refuse."""
+    return {"check_do_not_raise_errors_in_init_or_set_params": "annotations are checked in tests"}
+
+
+@parametrize_with_checks([DEGPRegressor(**TINY), DEGPClassifier(**TINY)], expected_failed_checks=beyond_the_contract)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def waves(rows: int, seed: int = 0, noise: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
+    """y = 10 + 5 (sin 2x₁ + x₂ / 2 + noise) on inputs of very different scale."""
+    random = np.random.default_rng(seed)
+    x = random.uniform(-2, 2, (rows, 2))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] / 2 + noise * random.standard_normal(rows)
+    return x * [1, 1000], 10 + 5 * y
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DEGPRegressor:
+    return DEGPRegressor(**LINE).fit(*waves(300))
+
+
+def test_intervals_cover_what_they_say(fitted):
+    X, y = waves(2000, seed=1)
+    low, high = fitted.predict_interval(X, 0.9).T
+    assert 0.85 < np.mean((low <= y) & (y <= high)) < 0.95
+
+
+def test_conformal_intervals_cover_at_any_level(fitted):
+    calibrated = clone(fitted).fit(*waves(300)).conformalize(*waves(400, seed=2))
+    X, y = waves(2000, seed=3)
+    for level in (0.5, 0.8, 0.95):
+        low, high = calibrated.predict_interval(X, level, conformal=True).T
+        assert abs(np.mean((low <= y) & (y <= high)) - level) < 0.06
+
+
+def test_too_few_rows_for_a_conformal_level_give_an_infinite_interval(fitted):
+    calibrated = clone(fitted).fit(*waves(300)).conformalize(*waves(5, seed=2))
+    assert np.isinf(calibrated.predict_interval(waves(1)[0], 0.95, conformal=True)).all()
+
+
+def test_standard_deviation_covariance_and_uncertainty_agree(fitted):
+    X, _ = waves(20, seed=4)
+    mean, std = fitted.predict(X, return_std=True)
+    same_mean, covariance = fitted.predict(X, return_cov=True)
+    uncertainty = fitted.uncertainty(X)
+    np.testing.assert_allclose(mean, same_mean)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-5)
+    np.testing.assert_allclose(uncertainty.total, std**2, rtol=1e-5)
+    np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, uncertainty.total, rtol=1e-5)
+
+
+def test_samples_have_the_predicted_moments(fitted):
+    X, _ = waves(10, seed=5)
+    mean, covariance = fitted.predict(X, return_cov=True)
+    draws = fitted.sample_y(X, 20_000, random_state=1)
+    np.testing.assert_allclose(draws.mean(1), mean, atol=0.1)
+    np.testing.assert_allclose(np.cov(draws), covariance, atol=0.25)
+
+
+def test_far_from_the_data_the_model_knows_less(fitted):
+    near, far = fitted.uncertainty(np.array([[0.0, 0.0]])), fitted.uncertainty(np.array([[6.0, 6000.0]]))
+    assert far.epistemic > 5 * near.epistemic
+
+
+def test_an_update_moves_the_prediction_to_new_labels_and_shrinks_what_is_unknown():
+    model = DEGPRegressor(**LINE).fit(*waves(100))
+    X, y = waves(200, seed=6)
+    shifted = y + 3
+    before, unknown = model.predict(X), model.uncertainty(X).epistemic
+    model.update(X[:100], shifted[:100]).update(X[100:], shifted[100:])
+    assert np.mean((model.predict(X) - shifted) ** 2) < np.mean((before - shifted) ** 2)
+    assert (model.uncertainty(X).epistemic < unknown).all()
+
+
+def test_two_updates_are_one():
+    one, two = (DEGPRegressor(**LINE).fit(*waves(60)) for _ in range(2))
+    X, y = waves(80, seed=7)
+    one.update(X, y)
+    two.update(X[:30], y[:30]).update(X[30:], y[30:])
+    np.testing.assert_allclose(*(model.predict(X, return_std=True) for model in (one, two)), rtol=1e-5)
+
+
+def test_several_targets_have_error_bars_each():
+    X, y = waves(200)
+    Y = np.stack([y, -3 * y + 1], axis=1)
+    model = DEGPRegressor(**LINE).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == (200, 2)
+    assert model.predict_interval(X).shape == (200, 2, 2)
+    assert model.predict(X[:5], return_cov=True)[1].shape == (5, 5, 2)
+    np.testing.assert_allclose(std[:, 1].mean() / std[:, 0].mean(), 3, rtol=0.5)
+
+
+def test_noise_that_depends_on_the_input_is_found():
+    random = np.random.default_rng(0)
+    x = random.uniform(-2, 2, (600, 1))
+    y = np.sin(x[:, 0]) + np.where(x[:, 0] > 0, 1.0, 0.1) * random.standard_normal(600)
+    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "max_epochs": 300}).fit(x, y)
+    noisy, quiet = model.uncertainty(np.array([[1.0], [-1.0]])).aleatoric
+    assert noisy > 10 * quiet
+
+
+@pytest.mark.parametrize("objective", ["degp", "de", "rde", "rms"])
+def test_every_objective_is_the_same_class(objective):
+    X, y = waves(150)
+    model = DEGPRegressor(**LINE | {"objective": objective}).fit(X, y)
+    assert model.score(X, y) > 0.7
+    assert (model.alpha_ is not None) == (objective == "degp")
+
+
+def test_classifier_probabilities_and_uncertainty():
+    X, y = make_moons(300, noise=0.25, random_state=0)
+    names = np.array(["left", "right"])[y]
+    model = DEGPClassifier(**LINE).fit(X, names)
+    test, truth = make_moons(500, noise=0.25, random_state=1)
+    assert model.score(test, np.array(["left", "right"])[truth]) > 0.88
+    np.testing.assert_allclose(model.predict_proba(test).sum(1), 1, atol=1e-5)
+    uncertainty = model.uncertainty(test)
+    np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, uncertainty.total, atol=1e-5)
+    np.testing.assert_array_equal(model.predict_proba(test), model.predict_proba(test))
+
+
+def test_seeds_repeat_and_differ():
+    X, y = waves(60)
+    one, same, other = (DEGPRegressor(**LINE | {"random_state": s}).fit(X, y).predict(X) for s in (0, 0, 1))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_pipeline_grid_search_and_joblib():
+    joblib = pytest.importorskip("joblib")
+    X, y = waves(80)
+    short = DEGPRegressor(**LINE | {"max_epochs": 20})
+    search = GridSearchCV(make_pipeline(StandardScaler(), short), {"degpregressor__members": [2, 3]}, cv=2).fit(X, y)
+    file = io.BytesIO()
+    joblib.dump(search.best_estimator_, file)
+    file.seek(0)
+    np.testing.assert_array_equal(joblib.load(file).predict(X), search.predict(X))
+
+
+def test_mapie_wraps_it(fitted):
+    mapie = pytest.importorskip("mapie.regression")
+    scores = pytest.importorskip("mapie.conformity_scores")
+    wrapper = mapie.SplitConformalRegressor(
+        fitted, confidence_level=0.9, conformity_score=scores.StdConformityScore(), prefit=True
+    )
+    wrapper.conformalize(*waves(300, seed=8))
+    X, y = waves(1000, seed=9)
+    _, intervals = wrapper.predict_interval(X)
+    assert 0.85 < np.mean((intervals[:, 0, 0] <= y) & (y <= intervals[:, 1, 0])) < 0.95
+
+
+def test_time_is_kept():
+    X, y = waves(2000)
+    model = DEGPRegressor(**LINE | {"max_epochs": 100_000, "patience": 100_000, "max_seconds": 1.0}).fit(X, y)
+    assert model.history_[-2]["seconds"] < 1.0 <= model.history_[-1]["seconds"]
+
+
+def test_a_fit_that_was_broken_off_goes_on(tmp_path):
+    X, y = waves(60)
+    folder = str(tmp_path / "partial")
+    DEGPRegressor(**LINE | {"max_epochs": 10, "checkpoint": folder}).fit(X, y)
+    resumed = DEGPRegressor(**LINE | {"max_epochs": 30, "checkpoint": folder}).fit(X, y)
+    whole = DEGPRegressor(**LINE | {"max_epochs": 30}).fit(X, y)
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"objective": "bayes"}, "objective must be one of degp, de, rde, rms, but it is 'bayes'"),
+        ({"members": 1}, "members must be at least 2, but it is 1"),
+        ({"alphas": ()}, "alphas must be"),
+        ({"validation_fraction": 1.5}, "validation_fraction must lie between 0 and 1, but it is 1.5"),
+        ({"noise": "loud"}, "noise must be 'constant' or 'input-dependent'"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DEGPRegressor(**LINE | settings).fit(*waves(30))
+
+
+def test_bad_data_is_named():
+    X, y = waves(30)
+    with pytest.raises(ValueError, match="NaN"):
+        DEGPRegressor(**LINE).fit(np.where(X > 0, np.nan, X), y)
+    with pytest.raises(ValueError, match="all targets are one class: a"):
+        DEGPClassifier(**LINE).fit(X, ["a"] * 30)
+    with pytest.raises(ValueError, match="level is a probability between 0 and 1, but it is 90"):
+        DEGPRegressor(**LINE).fit(X, y).predict_interval(X, 90)
+    with pytest.raises(TypeError, match="sample_weight"):
+        DEGPRegressor(**LINE).fit(X, y, sample_weight=np.ones(30))
