@@ -27,6 +27,7 @@ from degp.side_by_side import Variant
 from degp.tabular import Recipe, contest_for
 from degp.typing import Batch
 from experiments.folds import Fold, FoldRun, split_validation, standardised_folds, train_together
+from experiments.uci_summary import write_summary
 
 ALPHAS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
 METHODS = ("DE", "rDE", "RMS", "DE-GP")
@@ -90,6 +91,7 @@ def main(
             records += [{"dataset": name, "protocol": protocol, **record} for record in new]
             save_results(out, config=asdict(config) | {"alphas": ALPHAS, "hyper": _plain(HYPER)}, records=records)
             _say(name, protocol, new, time.perf_counter() - start)
+    write_summary(records, out)
 
 
 def paper(name: str, config: Config) -> list[dict[str, Any]]:
@@ -223,7 +225,7 @@ def _exact_record(fold: Fold, index: int, prior: NNGP, noise: float) -> dict[str
     variance = (exact.variance(fold.test.inputs) + noise)[:, None]
     scores = fold.score_moments(mean, variance)
     del exact
-    return _record("NN-GP", index, None, scores, time.perf_counter() - start)
+    return _record("NN-GP", index, None, scores, time.perf_counter() - start) | {"epochs": 0}
 
 
 def _record(method: str, fold: int, alpha: float | None, scores: dict[str, float], seconds: float) -> dict[str, Any]:

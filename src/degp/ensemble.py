@@ -15,7 +15,18 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from degp.execution import Choice, Execution, Loop, Tensors, Vmap, fastest, kept_randomness, one_tensor, workable
+from degp.execution import (
+    Choice,
+    Execution,
+    Loop,
+    Tensors,
+    Vmap,
+    fastest,
+    kept_randomness,
+    one_tensor,
+    settle_cpu,
+    workable,
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,7 @@ class Ensemble(nn.Module):
         execution: Execution | None = None,
     ) -> None:
         super().__init__()
+        settle_cpu()  # here, before the first large computation of most programs
         modules = _make(members, count)
         difference = _difference(modules)
         if difference:

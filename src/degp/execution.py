@@ -1,11 +1,12 @@
 """How M members run at once: the same numbers whichever way, at another speed."""
 
+import ctypes
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -183,3 +184,22 @@ def _copies(buffers: Tensors) -> Tensors:
 def kept_randomness(inputs: Tensor) -> AbstractContextManager[None]:
     """A block after which torch's own random state, here and on the inputs' device, is as it was before."""
     return torch.random.fork_rng([inputs.device] if inputs.device.type == "cuda" else [])
+
+
+@cache
+def settle_cpu() -> None:
+    """Readies this process for training on the CPU, once: no denormal numbers, and freed memory kept for reuse.
+
+    Momentum and weights that decay towards zero become denormal after some hundred steps, and arithmetic with those is
+    up to a hundred times slower; they count as zero from here on. And the allocator of glibc gives large freed blocks
+    back to the system, so that every step pays for fresh pages; it keeps up to a gigabyte from here on. Threads inherit
+    the first from the one that starts them: call this before any large computation.
+    """
+    torch.set_flush_denormal(True)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return  # another allocator than glibc's
+    trim_threshold, mmap_threshold = -1, -3
+    mallopt(trim_threshold, 2**30)
+    mallopt(mmap_threshold, 2**30)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from degp.saving import Model
 
 Labelled = Annotated[Path, typer.Argument(help="Rows with their targets, not seen in training.", show_default=False)]
+MOST_LINES = 20
 MOST_COLUMNS = 8  # of the rows that are listed: more do not fit on a page
 
 
@@ -113,17 +114,31 @@ def _summary(model: "Model", folder: Path, table: Path, train: Path | None, out:
     """Facts about model and data for the page."""
     metrics, estimator = model.metadata["metrics"], model.estimator
     again = shlex.join(["degp", "report", str(folder), str(table), "--train", "TABLE", "--out", str(out)])
-    return {
+    beside = f"a plain deep ensemble, trained on {train.name} with the same settings" if train else None
+    facts = {
         "Target": model.metadata["target"]["name"],
         "Test table": table.name,
         "Training rows": metrics.get("rows"),
+        "Labels added later": metrics.get("updated_rows"),
         "Method": f"DE-GP, {estimator.members} networks, α = {estimator.alpha_:g}",
-        "Labels taken in since": metrics.get("updated_rows", 0),
-        "Compared with": f"a plain deep ensemble, trained on {train.name} with the same settings"
-        if train
-        else f"nothing; to see a plain deep ensemble beside it: {again}",
-        "Columns": [{"How each was read": note} for note in model.metadata["preprocessing"]["notes"]],
+        "Compared with": beside or f"nothing; for a plain deep ensemble beside it, {again}",
+        "Columns": _columns(model.metadata["preprocessing"]),
     }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _columns(preprocessing: dict[str, Any]) -> list[dict[str, str]]:
+    """What became of each column, as lines of a table; of very many, the first."""
+    names = [*(column["name"] for column in preprocessing["columns"]), *preprocessing["ignored"]]
+    starts = {f"{name!r}: ": name for name in names}
+    lines = [
+        {"Column": name, "Read as": note.removeprefix(start)}
+        for note in preprocessing["notes"]
+        for start, name in starts.items()
+        if note.startswith(start)
+    ]
+    more = len(lines) - MOST_LINES
+    return lines[:MOST_LINES] + ([{"Column": f"… and {more} more", "Read as": ""}] if more > 0 else [])
 
 
 def _listed_rows(evaluation: dict[str, Any], rows: "pd.DataFrame") -> dict[int, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -82,15 +81,13 @@ def fit(
             limits = {"max_epochs": max_epochs, "max_seconds": max_seconds}
             shown = {"checkpoint": str(partial), "verbose": not quiet and sys.stderr.isatty()}
             estimator = estimator_for(rows.target, settings | limits | shown)
-            start = time.perf_counter()
             estimator.fit(rows.inputs, rows.targets)
-            seconds = time.perf_counter() - start
             estimator.set_params(checkpoint=None, verbose=False)
             metrics = {
                 "rows": len(rows.inputs),
                 "validation_nll": validation_nll(estimator),
                 "epochs": estimator.n_iter_,
-                "seconds": round(seconds, 1),
+                "seconds": estimator.history_[-1]["seconds"],  # with those before an interruption
             }
             save_model(out, estimator, preprocessing=rows.preprocessing, target=rows.target, metrics=metrics)
     except KeyboardInterrupt:

@@ -1,0 +1,109 @@
+"""What the UCI records say: means with standard errors, paired differences to DE, ranks, and the paper's figure."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from degp.report.figures import COLOURS, save_figure
+
+Records = Sequence[dict[str, Any]]
+METHODS = ("DE", "rDE", "RMS", "NN-GP", "DE-GP")
+STUDENT_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided 95 % quantile for that many folds
+
+
+def write_summary(records: Records, folder: Path) -> None:
+    """`summary.md` and a figure for each protocol."""
+    protocols = list(dict.fromkeys(r["protocol"] for r in records))
+    pages = [_page([r for r in records if r["protocol"] == p], p) for p in protocols]
+    (folder / "summary.md").write_text("# UCI regression\n\n" + "\n".join(pages), encoding="utf-8")
+    for protocol in protocols:
+        save_figure(_figure([r for r in records if r["protocol"] == protocol]), folder / f"figure3_{protocol}.png")
+
+
+def mean_ranks(records: Records, score: str) -> dict[str, float]:
+    """Each method's rank by its mean over folds, averaged over the data sets; 1 is best."""
+    sets = dict.fromkeys(r["dataset"] for r in records)
+    ranks: dict[str, list[int]] = {method: [] for method in METHODS}
+    for name in sets:
+        order = sorted(METHODS, key=lambda method: mean(_scores(records, name, method, score)))
+        for rank, method in enumerate(order, start=1):
+            ranks[method].append(rank)
+    return {method: mean(values) for method, values in ranks.items()}
+
+
+def paired_difference(records: Records, name: str, method: str, score: str) -> tuple[float, float]:
+    """Mean over folds of a method's score minus DE's, and the half-width of its 95 % interval."""
+    pairs = zip(_scores(records, name, method, score), _scores(records, name, "DE", score), strict=True)
+    differences = [own - other for own, other in pairs]
+    return mean(differences), STUDENT_95[len(differences)] * stdev(differences) / math.sqrt(len(differences))
+
+
+def _page(records: Records, protocol: str) -> str:
+    sets = list(dict.fromkeys(r["dataset"] for r in records))
+    lines = [f'## Protocol "{protocol}"', ""]
+    for score, title in (("nll", "NLL"), ("rmse", "RMSE")):
+        lines += [f"### {title} (original units, mean ± s.e. over folds; lower is better)", ""]
+        lines += _table(
+            "data set", METHODS, [[name, *(_cell(records, name, m, score) for m in METHODS)] for name in sets]
+        )
+        ranks = mean_ranks(records, score)
+        lines += [f"| **mean rank** | {' | '.join(f'{ranks[m]:.2f}' for m in METHODS)} |", ""]
+        lines += [f"Difference to DE in {title}, paired over folds, with its 95 % interval:", ""]
+        others = [m for m in METHODS if m != "DE"]
+        rows = [[name, *(_difference(records, name, m, score) for m in others)] for name in sets]
+        lines += [*_table("data set", others, rows), ""]
+    lines += ["### Coverage of 90 % intervals, and what DE-GP took for α", ""]
+    rows = [
+        [n, *(f"{mean(_scores(records, n, m, 'coverage90')):.3f}" for m in METHODS), _alphas(records, n)] for n in sets
+    ]
+    lines += [*_table("data set", (*METHODS, "α by fold"), rows), ""]
+    epochs = {n: max(r.get("epochs", 0) for r in records if r["dataset"] == n) for n in sets}
+    return "\n".join([*lines, f"Epochs at most: {', '.join(f'{n} {e}' for n, e in epochs.items())}.", ""])
+
+
+def _table(corner: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    head = [f"| {corner} | {' | '.join(headings)} |", "|---" * (len(headings) + 1) + "|"]
+    return head + [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _cell(records: Records, name: str, method: str, score: str) -> str:
+    values = _scores(records, name, method, score)
+    text = f"{mean(values):.3f} ± {stdev(values) / math.sqrt(len(values)):.3f}"
+    best = min(METHODS, key=lambda m: mean(_scores(records, name, m, score)))
+    return f"**{text}**" if method == best else text
+
+
+def _difference(records: Records, name: str, method: str, score: str) -> str:
+    centre, half = paired_difference(records, name, method, score)
+    return f"{centre:+.3f} ± {half:.3f}{' *' if abs(centre) > half else ''}"
+
+
+def _alphas(records: Records, name: str) -> str:
+    own = [r for r in records if r["dataset"] == name and r["method"] == "DE-GP"]
+    return ", ".join(f"{r['alpha']:g}" for r in sorted(own, key=lambda r: r["fold"]))
+
+
+def _scores(records: Records, name: str, method: str, score: str) -> list[float]:
+    own = [r for r in records if r["dataset"] == name and r["method"] == method]
+    return [r[score] for r in sorted(own, key=lambda r: r["fold"])]
+
+
+def _figure(records: Records) -> Any:
+    import matplotlib.pyplot as plt
+
+    sets = list(dict.fromkeys(r["dataset"] for r in records))
+    figure, axes = plt.subplots(2, len(sets), figsize=(1.7 * len(sets), 4.2), layout="constrained", squeeze=False)
+    for row, (score, title) in enumerate((("nll", "NLL"), ("rmse", "RMSE"))):
+        for column, name in enumerate(sets):
+            axis = axes[row, column]
+            for x, method in enumerate(METHODS):
+                values = _scores(records, name, method, score)
+                error = stdev(values) / math.sqrt(len(values))
+                axis.errorbar(x, mean(values), error, fmt="o", capsize=3, color=COLOURS[method])
+            axis.set_xticks(range(len(METHODS)), METHODS if row else [""] * len(METHODS), rotation=90)
+            axis.set_xlim(-0.6, len(METHODS) - 0.4)
+            axis.set_title(name if row == 0 else "")
+            axis.set_ylabel(title if column == 0 else "")
+    return figure
