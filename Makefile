@@ -38,7 +38,7 @@ lint: .venv/.installed-dev
 docs: .venv/.installed-docs
 	$(BIN)/sphinx-build -M html docs docs/_build -W --keep-going $(ARGS)
 
-bench: .venv/.installed-cli
+bench: .venv/.installed-cli .venv/.installed-sklearn
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [steps] [members] [divergence]`: all of them by default; `--json FILE` keeps the numbers."""
+"""`python -m benchmarks [NAME …]`: all of them by default; `--out FOLDER` keeps the numbers."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import divergence, members, steps
+from benchmarks import divergence, estimators, members, steps, tables
 from degp.report import save_results
 
-BENCHMARKS = {"steps": steps, "members": members, "divergence": divergence}
+BENCHMARKS = {"steps": steps, "members": members, "divergence": divergence, "estimators": estimators, "tables": tables}
 
 
 def main(

@@ -1,5 +1,6 @@
 """Models of tables: learn from rows, predict new ones, judge the predictions, take in new labels."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from degp.gaussian import Coefficients
 from degp.report import evaluate_classification, evaluate_regression
 from degp.saving import Estimator, Model, ModelError
 from degp.sklearn import DEGPClassifier, DEGPRegressor
-from degp.tables import Preprocessing, TableError, Target, stream_table
+from degp.tables import Preprocessing, TableError, TableWarning, Target, stream_table
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,13 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
     spread = estimator.uncertainty(inputs)
     if isinstance(estimator, DEGPRegressor):
         interval = estimator.predict_interval(inputs, level, conformal=conformal)
+        if np.isinf(interval).any():
+            held_out = len(estimator.conformity_)
+            warnings.warn(
+                f"{held_out} validation rows are too few for conformal intervals of level {level:g}: they are infinite",
+                TableWarning,
+                stacklevel=2,
+            )
         columns = {
             "mean": estimator.predict(inputs),
             "epistemic_std": np.sqrt(spread.epistemic),
@@ -138,7 +146,7 @@ def predict_file(
     level: float = 0.9,
     conformal: bool = False,
     name_column: str | None = None,
-    chunk_rows: int = 50_000,
+    chunk_rows: int = 10_000,
 ) -> int:
     """Predictions for a file of any length in the memory of one chunk, written whole or not at all; how many.
 

@@ -68,7 +68,7 @@ def report(
 
     said = Console(quiet=quiet)
     loaded, frame, evaluation = _evaluated(model, table, level, resamples)
-    objective = loaded.estimator.objective
+    objective, target = loaded.estimator.objective, loaded.metadata["target"]["name"]
     if objective != "degp":
         raise ValueError(f"the page is about DE-GP, but this model is {objective!r}; degp evaluate judges any model")
     baseline = None
@@ -81,9 +81,9 @@ def report(
         evaluation,
         baseline=baseline,
         data_summary=_summary(loaded, model, table, train, out),
-        title=f"{loaded.metadata['target']['name']} from {table.name}",
+        title=f"{target} from {table.name}",
         path=out,
-        rows=_listed_rows(evaluation, read_labelled(loaded, frame)[0]),
+        rows=_listed_rows(evaluation, read_labelled(loaded, frame)[0], target),
     )
     line(evaluation["verdict"]["text"], said)
     line(f"Page: {path}", said)
@@ -141,8 +141,8 @@ def _columns(preprocessing: dict[str, Any]) -> list[dict[str, str]]:
     return lines[:MOST_LINES] + ([{"Column": f"… and {more} more", "Read as": ""}] if more > 0 else [])
 
 
-def _listed_rows(evaluation: dict[str, Any], rows: "pd.DataFrame") -> dict[int, dict[str, Any]]:
-    """Values of the rows that the page lists."""
+def _listed_rows(evaluation: dict[str, Any], rows: "pd.DataFrame", target: str) -> dict[int, dict[str, Any]]:
+    """Values of the rows that the page lists; it has their targets already."""
     places = {entry["row"] for which in ("most_certain", "least_certain") for entry in evaluation[which]}
-    few = rows.iloc[:, :MOST_COLUMNS]
+    few = rows.drop(columns=target).iloc[:, :MOST_COLUMNS]
     return {place: few.iloc[place].to_dict() for place in places}

@@ -151,8 +151,7 @@ def _check_device(device: str) -> None:
 def _describe(rows: "Rows", said: Console) -> None:
     """What was made of the table, in sentences."""
     N, D = rows.inputs.shape
-    for note in rows.target.notes:
-        line(f"Target {note}.", said)
+    line(f"Target {'. '.join(rows.target.notes)}.", said)
     line(f"{N} rows, {len(rows.preprocessing.columns)} columns, {D} features:", said)
     told = rows.preprocessing.notes
     for note in told[:MOST_NOTES]:
