@@ -20,6 +20,9 @@ from degp.typing import Batch, Loss
 from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
 
 
+PROGRESS = 1e-3  # nats a point: less than that on the validation data is not worth going on for
+
+
 @dataclass(frozen=True)
 class Budget:
     """How long and how fast to train.
@@ -85,14 +88,15 @@ class Contest(nn.Module):
     def _judge(self, v: int, outputs: Float[Tensor, "M N C"], ensemble: Ensemble) -> bool:
         variant = self.race.variants[v]
         nll = -log_prob(predictive_of(variant, outputs, variant.likelihood), self.validation.targets)
-        if not bool(nll.mean() < self.nll[v].mean()):
+        gain = float(self.nll[v].mean() - nll.mean())
+        if not gain > 0:
             return False
         self.nll[v] = nll
         rows = self.race.rows(v)
         for name, best in as_weights(self.best_weights).items():
             best[rows] = _parameters(ensemble)[name][rows]
         self._registered[v].load_state_dict(_as_module(variant.likelihood).state_dict())
-        return True
+        return gain > PROGRESS
 
     @torch.no_grad()
     def winner(self, index: int, ensemble: Ensemble) -> Ensemble:
