@@ -214,7 +214,7 @@ def test_bad_data_is_named():
         DEGPRegressor(**LINE).fit(np.where(X > 0, np.nan, X), y)
     with pytest.raises(ValueError, match="all targets are one class: a"):
         DEGPClassifier(**LINE).fit(X, ["a"] * 30)
-    with pytest.raises(ValueError, match="level is a probability between 0 and 1, but it is 90.0"):
+    with pytest.raises(ValueError, match=r"level is a probability between 0 and 1, but it is 90\.0"):
         DEGPRegressor(**LINE).fit(X, y).predict_interval(X, 90.0)
     with pytest.raises(TypeError, match="sample_weight"):
         DEGPRegressor(**LINE).fit(X, y, sample_weight=np.ones(30))

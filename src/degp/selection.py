@@ -19,7 +19,6 @@ from degp.training import Checkpoints, History, fit
 from degp.typing import Batch, Loss
 from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
 
-
 PROGRESS = 1e-3  # nats a point: less than that on the validation data is not worth going on for
 
 
