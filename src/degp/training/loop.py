@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from degp.data import check_inputs
 from degp.ensemble import Ensemble
-from degp.execution import kept_randomness
+from degp.execution import kept_randomness, no_denormals
 from degp.objectives import Objective
 from degp.training.checkpoint import CheckpointError, Checkpoints
 from degp.training.history import History
@@ -80,7 +80,8 @@ def fit(
     ensemble.train()
     try:
         deadline = math.inf if max_seconds is None else max_seconds
-        _run(state, data, epochs, batch_size or len(data), validation, stop, deadline, checkpoints, progress)
+        with no_denormals():
+            _run(state, data, epochs, batch_size or len(data), validation, stop, deadline, checkpoints, progress)
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
     except KeyboardInterrupt:
