@@ -70,7 +70,9 @@ def test_variants_must_share_what_is_evaluated_once(data):
 
 def test_the_largest_alpha_that_the_data_do_not_speak_against():
     noise = torch.randn(4, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    nll = 0.1 * (noise - noise.mean(1, keepdim=True)) + torch.tensor([[0.5], [0.0], [0.001], [0.5]], dtype=torch.float64)
+    nll = 0.1 * (noise - noise.mean(1, keepdim=True)) + torch.tensor(
+        [[0.5], [0.0], [0.001], [0.5]], dtype=torch.float64
+    )
     assert largest_within_one_error(nll, [0.01, 0.1, 0.3, 1.0]) == 2
 
 

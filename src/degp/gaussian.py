@@ -224,8 +224,8 @@ def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]
     L = p.gram_root
     A, d = q._flat()
     functions = torch.cat([q.mean.double()[None], q.deviations.double()])  # (1 + M, N, C)
-    whitened = torch.linalg.solve_triangular(L, functions.transpose(0, 1).flatten(1), upper=False)
     inverse_root = torch.linalg.solve_triangular(L, torch.eye(N, dtype=L.dtype, device=L.device), upper=False)
+    whitened = inverse_root @ functions.transpose(0, 1).flatten(1)  # a product is faster than a second solve
 
     quadratic_and_trace = whitened.square().sum()  # ‖L⁻¹m‖² + ‖L⁻¹A‖²
     trace_diagonal = inverse_root.square().sum(0) @ d.view(N, C).sum(1)

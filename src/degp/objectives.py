@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from degp.ensemble import Ensemble, HasParts
-from degp.gaussian import KroneckerGaussian, kl_divergence
+from degp.gaussian import KroneckerGaussian, LowRankGaussian, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import MeasurementSampler, no_points
 from degp.posterior import AverageEigenvalue, posterior
@@ -140,7 +140,8 @@ class FunctionalObjective(nn.Module):
         extra = self.measurement(batch.inputs, generator=generator)
         outputs = members_on(ensemble, batch.inputs, extra)
         p = self.prior_on(batch.inputs, extra, outputs.shape[2], generator=generator)
-        return self.of_outputs(outputs, ensemble, batch, self.divergence(outputs, p), generator=generator)
+        q = posterior(outputs, diagonal=self.nugget)
+        return self.of_posterior(q, ensemble, batch, kl_divergence(q, p), generator=generator)
 
     def prior_on(
         self,
@@ -155,24 +156,20 @@ class FunctionalObjective(nn.Module):
         gram = self.prior.kernel(generator=generator)(points, points)
         return KroneckerGaussian.from_gram(gram, num_outputs, jitter=self.nugget.epsilon)
 
-    def divergence(self, outputs: Float[Tensor, "M N C"], p: KroneckerGaussian) -> Float[Tensor, ""]:
-        """KL[q ‖ p] of the members' outputs read as a Gaussian."""
-        return kl_divergence(posterior(outputs, diagonal=self.nugget), p)
-
-    def of_outputs(
+    def of_posterior(
         self,
-        outputs: Float[Tensor, "M N C"],
+        q: LowRankGaussian,
         weights: HasParts,
         batch: Batch,
         kl: Float[Tensor, ""],
         *,
         generator: torch.Generator | None = None,
     ) -> Loss:
-        """The loss from the members' outputs on the batch and the extra points, their weights, and the divergence."""
-        (M, _, C), B = outputs.shape, len(batch)
+        """The loss from q on the batch and the extra points, the members' weights, and the divergence."""
+        (M, N, C), B = q.shape, len(batch)
         self.likelihood.check(batch.targets, C)
-        q = posterior(outputs, diagonal=self.nugget)
-        expected = self.likelihood.expected_log_prob(q.marginal(slice(B)), batch.targets, generator=generator)
+        on_batch = q if N == B else q.marginal(slice(B))
+        expected = self.likelihood.expected_log_prob(on_batch, batch.targets, generator=generator)
         data = -expected.sum()
         kl = kl.to(data)
         penalty = self.penalty(weights, batch.population).to(data)

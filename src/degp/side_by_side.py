@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from degp.ensemble import Ensemble, Part
-from degp.gaussian import KroneckerGaussian
+from degp.gaussian import KroneckerGaussian, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.objectives import FunctionalObjective, MemberwiseObjective, members_on
+from degp.posterior import posterior
 from degp.typing import Batch, Loss
 
 Variant = MemberwiseObjective | FunctionalObjective
@@ -61,7 +62,8 @@ class SideBySide(nn.Module):
         for v, variant in enumerate(self.variants):
             own, weights = outputs[self.rows(v)], _Group(ensemble, self.rows(v))
             if isinstance(variant, FunctionalObjective):
-                losses.append(variant.of_outputs(own, weights, batch, next(divergences), generator=generator))
+                q = posterior(own, diagonal=variant.nugget)
+                losses.append(variant.of_posterior(q, weights, batch, next(divergences), generator=generator))
             else:
                 losses.append(variant.of_outputs(own[:, : len(batch)], weights, batch))
         terms = {f"variant {v}": loss.total.detach() for v, loss in enumerate(losses)}
@@ -76,7 +78,8 @@ class SideBySide(nn.Module):
         if p is None:
             return outputs.new_zeros(0)
         chosen = [outputs[self.rows(v)] for v, variant in enumerate(self.variants) if variant in self.functional]
-        return vmap(lambda own: self.functional[0].divergence(own, p))(torch.stack(chosen))
+        nugget = self.functional[0].nugget
+        return vmap(lambda own: kl_divergence(posterior(own, diagonal=nugget), p))(torch.stack(chosen))
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ def relu(
     std_left, std_right = left.sqrt(), right.sqrt()
     # |cos θ| ≤ 1 up to rounding; in place, because passes over the N × K matrix are what this costs
     cosine = (covariance * _inverse(std_left)).mul_(_inverse(std_right)).clamp_(-1.0, 1.0)
-    sine = (1 - cosine.square()).sqrt_()
-    angle = cosine.arccos()
-    return cosine.mul_(angle.neg_().add_(math.pi)).add_(sine).mul_(std_left / (2 * math.pi)).mul_(std_right)
+    sine = torch.addcmul(cosine.new_ones(()), cosine, cosine, value=-1).sqrt_()  # √(1 − cos²θ)
+    supplement = cosine.neg().arccos_()  # π − θ
+    return sine.addcmul_(supplement, cosine).mul_(std_left / (2 * math.pi)).mul_(std_right)
 
 
 def erf(
