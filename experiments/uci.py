@@ -6,9 +6,11 @@ on the same validation split. Folds run side by side on a GPU, and so do the met
 """
 
 import copy
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +20,11 @@ from rich.console import Console
 
 from degp import Ensemble, Gaussian, UniformBox, objectives
 from degp.data import UCI_NAMES, uci
+from degp.files import write_json
 from degp.nets import mlp, mlp_features
 from degp.prediction import evaluate
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
-from degp.report import load_results, save_results
+from degp.report import environment, load_results, save_results
 from degp.selection import Contest, calibrate, largest_within_one_error, predictive_of
 from degp.side_by_side import Variant
 from degp.tabular import Recipe, contest_for
@@ -63,6 +66,7 @@ class Config:
     folds: int = 5
     seed: int = 0
     epochs: int = 1000
+    search_steps: int = 15_000  # at most, for choosing α in the paper's protocol
     own_steps: int = 12_000  # at most, in our protocol
     validation_fraction: float = 0.15
     device: str = "cpu"
@@ -74,6 +78,7 @@ def main(
     protocols: Annotated[str, typer.Option(help="paper, ours or both.")] = "paper,ours",
     epochs: int = 1000,
     seed: int = 0,
+    together: Annotated[int, typer.Option(help="Folds trained side by side; the others follow.")] = 5,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda" if torch.cuda.is_available() else "cpu",
     smoke: Annotated[bool, typer.Option(help="Two epochs of two folds: does it run?")] = False,
 ) -> None:
@@ -82,57 +87,79 @@ def main(
     if smoke:
         config = Config(folds=2, epochs=2, own_steps=4, device=device)
     records = load_results(out)["records"] if (out / "metrics.json").exists() else []
+    where = {key: environment()[key] for key in ("commit", "device")}
     for name in sets.split(","):
         for protocol in protocols.split(","):
-            if any(r["dataset"] == name and r["protocol"] == protocol for r in records):
-                continue
-            start = time.perf_counter()
-            new = PROTOCOLS[protocol](name, config)
-            records += [{"dataset": name, "protocol": protocol, **record} for record in new]
-            save_results(out, config=asdict(config) | {"alphas": ALPHAS, "hyper": _plain(HYPER)}, records=records)
-            _say(name, protocol, new, time.perf_counter() - start)
+            done = {r["fold"] for r in records if (r["dataset"], r["protocol"]) == (name, protocol)}
+            open_folds = [fold for fold in range(config.folds) if fold not in done]
+            for first in range(0, len(open_folds), together):
+                folds = open_folds[first : first + together]
+                start = time.perf_counter()
+                new = PROTOCOLS[protocol](name, folds, config, out)
+                records += [{"dataset": name, "protocol": protocol, **record, **where} for record in new]
+                save_results(out, config=asdict(config) | {"alphas": ALPHAS, "hyper": _plain(HYPER)}, records=records)
+                _say(name, protocol, new, time.perf_counter() - start)
     write_summary(records, out)
 
 
-def paper(name: str, config: Config) -> list[dict[str, Any]]:
+def paper(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[dict[str, Any]]:
     """The paper's protocol: fixed noise and prior, all epochs, α by validation NLL, then all on the whole fold."""
+    search = _searched(name, config, out)
     folds = standardised_folds(uci(name), config.folds, config.seed, config.device)
     hyper = HYPER[name]
+    runs = {
+        k: _paper_run(folds[k], folds[k].train, folds[k].train, hyper, partial(_final_variants, hyper=hyper, alpha=a))
+        for k, a in enumerate(search["alphas"])
+        if k in chosen
+    }
     start = time.perf_counter()
+    train_together(list(runs.values()), config.epochs)
+    trained = (time.perf_counter() - start) / len(METHODS) / len(runs)
+    records = []
+    for index, run in runs.items():
+        for v, method in enumerate(METHODS):
+            variant = run.contest.race.variants[v]
+            members = run.ensemble[run.contest.race.rows(v)]
+            scores = run.fold.score(predictive_of(variant, evaluate(members, run.fold.test.inputs), variant.likelihood))
+            record = _record(method, index, None, scores, trained) | {"epochs": config.epochs}
+            if method == "DE-GP":
+                seconds = trained + search["seconds"] / len(folds)
+                record |= {"alpha": search["alphas"][index], "search_epochs": search["epochs"], "seconds": seconds}
+            records.append(record)
+        records.append(_exact_record(run.fold, index, _nngp(hyper), hyper.noise))
+    return records
+
+
+def _searched(name: str, config: Config, out: Path) -> dict[str, Any]:
+    """α of each fold by validation NLL, with the epochs and seconds that it took; kept in `alphas.json`."""
+    path = out / "alphas.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if name not in known:
+        known[name] = _search(name, config)
+        write_json(path, known)
+    return known[name]
+
+
+def _search(name: str, config: Config) -> dict[str, Any]:
+    hyper = HYPER[name]
     searches = []
-    for fold in folds:
+    for fold in standardised_folds(uci(name), config.folds, config.seed, config.device):
         train, validation = split_validation(fold.train, config.validation_fraction, fold.generator)
-        searches.append(_paper_run(fold, train, validation, hyper, lambda b: _search_variants(b, hyper)))
-    train_together(searches, config.epochs)
+        searches.append(_paper_run(fold, train, validation, hyper, partial(_search_variants, hyper=hyper)))
+    epochs = max(1, min(config.epochs, config.search_steps // searches[0].num_batches))
+    start = time.perf_counter()
+    train_together(searches, epochs)
     alphas = []
     for run in searches:
         run.contest.judge(run.ensemble)
         alphas.append(ALPHAS[largest_within_one_error(run.contest.nll, ALPHAS)])
-    searched = time.perf_counter() - start
-
-    runs = [
-        _paper_run(fold, fold.train, fold.train, hyper, lambda b, alpha=alpha: _final_variants(b, hyper, alpha))
-        for fold, alpha in zip(folds, alphas, strict=True)
-    ]
-    start = time.perf_counter()
-    train_together(runs, config.epochs)
-    trained = time.perf_counter() - start
-    records = []
-    for index, (fold, run, alpha) in enumerate(zip(folds, runs, alphas, strict=True)):
-        for v, method in enumerate(METHODS):
-            variant = run.contest.race.variants[v]
-            members = run.ensemble[run.contest.race.rows(v)]
-            scores = fold.score(predictive_of(variant, evaluate(members, fold.test.inputs), variant.likelihood))
-            seconds = (trained / len(METHODS) + searched * (method == "DE-GP")) / len(folds)
-            record = _record(method, index, alpha if method == "DE-GP" else None, scores, seconds)
-            records.append(record | {"epochs": config.epochs})
-        records.append(_exact_record(fold, index, _nngp(hyper), hyper.noise))
-    return records
+    return {"alphas": alphas, "epochs": epochs, "seconds": time.perf_counter() - start}
 
 
-def ours(name: str, config: Config) -> list[dict[str, Any]]:
+def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[dict[str, Any]]:
     """The library's defaults for every method, on the same split, stopped and calibrated alike."""
-    folds = standardised_folds(uci(name), config.folds, config.seed, config.device)
+    every = standardised_folds(uci(name), config.folds, config.seed, config.device)
+    folds = [every[k] for k in chosen]
     runs, grids = [], []
     start = time.perf_counter()
     for fold in folds:
@@ -146,22 +173,25 @@ def ours(name: str, config: Config) -> list[dict[str, Any]]:
     train_together(runs, epochs, judge_every=max(1, epochs // 100), patience=Recipe().budget.patience)
     seconds = (time.perf_counter() - start) / len(folds) / len(METHODS)
     records = []
-    for index, (fold, run, (grid, scales)) in enumerate(zip(folds, runs, grids, strict=True)):
+    for index, fold, run, (grid, scales) in zip(chosen, folds, runs, grids, strict=True):
         for method, name_of in zip(METHODS, ("de", "rde", "rms", "degp"), strict=True):
             rows = [v for v, (kind, _) in enumerate(grid) if kind == name_of]
             alphas = [grid[v][1] or 0.0 for v in rows]
-            chosen = rows[largest_within_one_error(run.contest.nll[rows], alphas)]
-            members, likelihood = run.contest.winner(chosen, run.ensemble), run.contest.best_likelihoods[chosen]
-            variant = run.contest.race.variants[chosen]
+            best = rows[largest_within_one_error(run.contest.nll[rows], alphas)]
+            members, likelihood = run.contest.winner(best, run.ensemble), run.contest.best_likelihoods[best]
+            variant = run.contest.race.variants[best]
             validation = run.contest.validation
             calibrate(likelihood, variant, evaluate(members, validation.inputs), validation.targets)
             scores = fold.score(predictive_of(variant, evaluate(members, fold.test.inputs), likelihood))
-            records.append(_record(method, index, grid[chosen][1], scores, seconds) | {"epochs": epochs})
+            records.append(_record(method, index, grid[best][1], scores, seconds) | {"epochs": epochs})
         records.append(_exact_record(fold, index, scales.nngp(), scales.noise_variance))
     return records
 
 
-PROTOCOLS: dict[str, Callable[[str, Config], list[dict[str, Any]]]] = {"paper": paper, "ours": ours}
+PROTOCOLS: dict[str, Callable[[str, Sequence[int], Config, Path], list[dict[str, Any]]]] = {
+    "paper": paper,
+    "ours": ours,
+}
 
 
 def _paper_run(

@@ -11,6 +11,7 @@ from torch import Tensor
 from degp.priors.kernel import Kernel
 
 Dual = Callable[[Tensor, Tensor, Tensor], Tensor]
+TURN = 2 * math.pi
 
 
 def relu(
@@ -21,12 +22,14 @@ def relu(
     = √(left·right) (sin θ + (π − θ) cos θ) / 2π with cos θ the correlation: the arc-cosine kernel of order one.
     The variances broadcast to the covariance.
     """
-    std_left, std_right = left.sqrt(), right.sqrt()
-    # |cos θ| ≤ 1 up to rounding; in place, because passes over the N × K matrix are what this costs
-    cosine = (covariance * _inverse(std_left)).mul_(_inverse(std_right)).clamp_(-1.0, 1.0)
-    sine = torch.addcmul(cosine.new_ones(()), cosine, cosine, value=-1).sqrt_()  # √(1 − cos²θ)
+    # the floor: a point without variance has covariance 0, and 0 / floor is a correlation of 0
+    floor = torch.finfo(covariance.dtype).tiny ** 0.5
+    std = left.sqrt().clamp_min(floor) * right.sqrt().clamp_min(floor)
+    # few passes over the N × K matrix, and in place where they can be, because these are what the kernel costs
+    cosine = (covariance / std).clamp_(-1.0, 1.0)  # |cos θ| ≤ 1 up to rounding
+    sine = torch.addcmul(cosine.new_tensor(TURN**-2), cosine, cosine, value=-(TURN**-2)).sqrt_()  # √(1 − cos²θ) / 2π
     supplement = cosine.neg().arccos_()  # π − θ
-    return sine.addcmul_(supplement, cosine).mul_(std_left / (2 * math.pi)).mul_(std_right)
+    return sine.addcmul_(supplement, cosine, value=1 / TURN).mul_(std)
 
 
 def erf(
@@ -37,9 +40,9 @@ def erf(
     return 2 / math.pi * correlation.clamp(-1.0, 1.0).arcsin()
 
 
-def _inverse(std: Tensor) -> Tensor:
-    """1/std, and 0 for a point without variance: it has no correlation with others, and its kernel is 0 anyway."""
-    return torch.where(std > 0, 1 / std, 0.0)
+def _affine(values: Tensor, w: float, b: float) -> Tensor:
+    """w · values + b, in one pass and in place."""
+    return torch.add(values.new_tensor(b), values, alpha=w, out=values)
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,12 @@ class NNGP:
             self._a_layer(self.bias_variances, "bias_variances"),
         )
         scale = w / x.shape[1]
-        k = scale * x @ y.mT + b
-        variances = [scale * z.square().sum(1) + b for z in ((x,) if right is left else (x, y))]  # k(x, x), k(x', x')
+        k = torch.addmm(x.new_tensor(b), scale * x, y.mT)
+        variances = [scale * z.square().sum(1) + b for z in (() if right is left else (x, y))]  # k(x, x), k(x', x')
         for w, b in zip(weights, biases, strict=True):
-            k = self.dual(k, variances[0][:, None], variances[-1][None, :]).mul_(w).add_(b)
-            variances = [w * self.dual(v, v, v) + b for v in variances]
+            left_variance, right_variance = variances or [k.diagonal()] * 2
+            k = _affine(self.dual(k, left_variance[:, None], right_variance[None, :]), w, b)
+            variances = [_affine(self.dual(v, v, v), w, b) for v in variances]
         return k
 
     def _a_layer(self, values: float | Sequence[float], name: str) -> Sequence[float]:
