@@ -33,7 +33,7 @@ TOP = {
 
 OPTIONAL = {
     *{"botorch", "gpytorch", "linear_operator", "jinja2", "matplotlib", "pandas", "pooch", "rich", "sklearn", "typer"},
-    *{"beartype", "hypothesis", "pyarrow", "pytest", "scipy", "torchmetrics"},
+    *{"PIL", "beartype", "hypothesis", "pyarrow", "pytest", "scipy", "torchmetrics"},
 }
 
 PROJECT = Path(__file__).parents[1]

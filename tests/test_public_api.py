@@ -4,6 +4,7 @@ import types
 from pathlib import Path
 
 import degp
+from degp.data import corruptions
 
 MODULES = {"data", "metrics", "nets", "objectives", "priors"}
 NAMES = {
@@ -15,13 +16,32 @@ NAMES = {
     *{"UniformBox", "BatchRegion", "no_points"},
     *{"ClassPredictive", "RegressionPredictive"},
 }
+DATA_NAMES = {
+    *{"as_batch", "check_inputs", "sine", "kfold", "subset", "Standardiser"},
+    *{"DataSet", "DataSetError", "data_set", "describe_all", "locate"},
+    *{"UCI_NAMES", "uci", "mushroom", "covertype"},
+    *{"fashion_mnist", "mnist", "kmnist", "cifar10", "cifar100", "cifar100_part", "svhn", "cifar10_c", "cifar100_c"},
+    *{"CropAndFlip", "Normalise", "CIFAR10_SCALE", "CIFAR100_SCALE", "FASHION_MNIST_SCALE"},
+}
+CORRUPTION_NAMES = {"CORRUPTIONS", "corrupt", "frost_overlays"}
+
+
+def names_of(package: types.ModuleType) -> set[str]:
+    return {
+        name
+        for name, value in vars(package).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
 
 
 def test_public_names():
-    public = {name for name in vars(degp) if not name.startswith("_")}
-    modules = {name for name in public if isinstance(getattr(degp, name), types.ModuleType)}
-    assert public - modules == NAMES
-    assert modules >= MODULES  # importing a submodule from anywhere makes it an attribute too
+    assert names_of(degp) == NAMES
+    assert vars(degp).keys() >= MODULES  # importing a submodule from anywhere makes it an attribute too
+
+
+def test_public_names_of_the_data_room():
+    assert names_of(degp.data) == DATA_NAMES
+    assert names_of(corruptions) == CORRUPTION_NAMES
 
 
 def test_exports_are_written_as_exports():

@@ -149,6 +149,47 @@ def test_a_file_without_checksum_must_still_be_there(local, register):
         data.locate("boston")
 
 
+def test_an_md5_stands_in_for_an_unknown_sha256(local, register):
+    content = TABLE["data.txt"]
+    register(files=(File("data.txt", md5=hashlib.md5(content).hexdigest()),))
+    write(local, {"data.txt": content})
+    assert data.locate("boston") == local
+    write(local, {"data.txt": content + b"1 2 3"})
+    with pytest.raises(DataSetError, match=r"data\.txt must have the md5 [0-9a-f]{32}, but its"):
+        data.locate("boston")
+
+
+def test_a_rebuilt_file_is_taken_from_a_local_copy_and_never_from_the_cache(local, cache, register):
+    register(files=(File("test.mat", md5="0" * 32, rebuilt=True),))
+    write(local, {"test.mat": b"rebuilt"})
+    assert data.locate("boston") == local
+    (local / "test.mat").unlink()
+    write(cache / FOLDER, {"test.mat": b"rebuilt"})
+    with pytest.raises(DataSetError, match="is not complete and intact"):
+        data.locate("boston")
+
+
+def test_a_split_is_found_where_its_files_are(local, cache, register):
+    files = (File("train.txt", split="train"), File("test.txt", split="test"), File("names.txt"))
+    register(files=files, source=None, splits={"train": 3, "test": 1})
+    write(local, {"test.txt": b"", "names.txt": b""})
+    write(cache / FOLDER, {"train.txt": b"", "names.txt": b""})
+    assert (data.locate("boston", "test"), data.locate("boston", "train")) == (local, cache / FOLDER)
+    assert registry.locate_files("boston", "test") == (local / "test.txt", local / "names.txt")
+    with pytest.raises(DataSetError, match=r"has no train\.txt,"):
+        data.locate("boston")
+
+
+def test_the_local_copy_may_have_another_form(local, register, monkeypatch):
+    register()
+    record = records.DATA_SETS["boston"].with_form("uci/other", (File("all.csv"),))
+    monkeypatch.setitem(records.DATA_SETS, "boston", record)
+    other = write(local.parents[1] / "other", {"all.csv": b"1,2"})
+    assert data.locate("boston") == other
+    write(local, TABLE)
+    assert data.locate("boston") == local
+
+
 def test_a_file_without_checksum_is_never_downloaded():
     with pytest.raises(
         ValueError, match=r"must have a checksum, but data\.txt of 'boston' have none; give their sha256"
@@ -261,6 +302,19 @@ def test_an_archive_gives_its_files(server, cache, register):
     register(source=WebArchive((f"{url}/tiny.tar.gz",), hashlib.sha256(archive).hexdigest(), "inside"))
     folder = data.locate("boston")
     assert {path: path.read_bytes() for path in files_below(cache)} == {folder / name: TABLE[name] for name in TABLE}
+
+
+def test_the_checksum_of_an_archive_vouches_for_its_files(server, cache, register):
+    pytest.importorskip("pooch")
+    web, url, _ = server
+    archive = packed(TABLE)
+    write(web, {"tiny.tar.gz": archive})
+    source = WebArchive((f"{url}/tiny.tar.gz",), None, "inside", md5=hashlib.md5(archive).hexdigest())
+    register(files=tuple(File(name) for name in TABLE), source=source)
+    assert {path.name: path.read_bytes() for path in files_below(data.locate("boston"))} == TABLE
+    register(files=tuple(File(f"more-{name}") for name in TABLE), source=replace(source, md5="0" * 32))
+    with pytest.raises(DataSetError, match=r"MD5 hash of downloaded file .* does not match"):
+        data.locate("boston")
 
 
 @pytest.mark.parametrize(

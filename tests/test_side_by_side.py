@@ -11,8 +11,9 @@ from degp import Batch, Ensemble, Gaussian, UniformBox, fit, objectives
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP
 from degp.priors.evidence import most_likely_scales
-from degp.selection import Contest, calibrate, largest_within_one_error
+from degp.selection import Budget, Contest, calibrate, contenders, epochs_done, largest_within_one_error, select
 from degp.side_by_side import SideBySide
+from degp.training import Checkpoints
 
 M, ALPHAS = 4, (0.1, 1.0)
 
@@ -117,3 +118,65 @@ def test_the_evidence_is_that_of_the_prior_it_chooses(data):
     exact = ExactGP.fit(scales.nngp(), data.inputs, data.targets, noise_variance=noise)
     constant = 0.5 * data.targets.numel() * math.log(2 * math.pi)
     assert exact.log_marginal_likelihood().item() + constant == pytest.approx(scales.log_evidence, abs=1e-6)
+
+
+def test_contenders_are_the_best_of_each_alpha_that_is_not_clearly_behind():
+    noise = torch.randn(5, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    means = torch.tensor([[0.0], [0.01], [0.005], [0.5], [0.6]], dtype=torch.float64)
+    nll = 0.1 * (noise - noise.mean(1, keepdim=True)) + means
+    assert contenders(nll, [0.1, 0.1, 0.3, 1.0, 1.0]) == [0, 2]
+
+
+def test_variants_that_are_dropped_leave_the_others_as_if_they_had_never_been_there(networks, data):
+    data, prior = data.to(dtype=torch.float64), NNGP(1)
+    budget = Budget(epochs=12, batch_size=16, patience=100, heat=5)
+
+    def run(alphas, budget):
+        chosen = [objectives.degp(Gaussian(0.1, learned=True), prior, alpha=alpha) for alpha in alphas]
+        ensemble = Ensemble([copy.deepcopy(network) for _ in chosen for network in networks])
+        contest = Contest(chosen, M, ensemble, data)
+        generator = torch.Generator().manual_seed(3)
+        return select(ensemble, contest, data, alphas=alphas, budget=budget, generator=generator, progress=False)
+
+    both = run([0.01, 300.0], budget)
+    alone = run([0.01], budget)
+    assert both.index == 0
+    assert [record["epoch"] for record in both.history.records] == list(range(1, 13))
+    assert_close(both.ensemble(data.inputs), alone.ensemble(data.inputs), rtol=1e-8, atol=1e-8)
+    assert both.validation_nll[0] == pytest.approx(alone.validation_nll[0])
+
+
+@pytest.mark.parametrize("epoch", [3, 8], ids=["in the heat", "after it"])
+def test_a_selection_that_is_broken_off_goes_on_to_the_same_end(networks, data, tmp_path, monkeypatch, epoch):
+    data, prior, judge, calls = data.to(dtype=torch.float64), NNGP(1), Contest.judge, []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == epoch:
+            raise KeyboardInterrupt
+        return judge(*arguments)
+
+    def run(checkpoints):
+        alphas = (0.01, 0.02, 300.0)
+        chosen = [objectives.degp(Gaussian(0.1, learned=True), prior, alpha=alpha) for alpha in alphas]
+        ensemble = Ensemble([copy.deepcopy(network) for _ in chosen for network in networks])
+        return select(
+            ensemble,
+            Contest(chosen, M, ensemble, data),
+            data,
+            alphas=alphas,
+            budget=Budget(epochs=12, batch_size=16, patience=100, heat=5),
+            checkpoints=checkpoints,
+            generator=torch.Generator().manual_seed(3),
+            progress=False,
+        )
+
+    whole = run(None)
+    checkpoints = Checkpoints(tmp_path / "run")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Contest, "judge", interrupted)
+        run(checkpoints)
+    assert epochs_done(checkpoints) == epoch - 1
+    again = run(checkpoints)
+    assert again.validation_nll == whole.validation_nll
+    assert torch.equal(again.ensemble(data.inputs), whole.ensemble(data.inputs))

@@ -99,6 +99,7 @@ class MemberwiseObjective(nn.Module):
         """The loss from the members' outputs on the batch and their weights."""
         M, B, C = outputs.shape
         self.likelihood.check(batch.targets, C)
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # half precision is for networks only
         data = -self.likelihood.log_prob(outputs, batch.targets).sum() / M
         penalty = self.penalty(weights, batch.population).to(data)
         return Loss(M / B * data + penalty, {"data": data.detach() / B, "penalty": penalty.detach()})

@@ -17,7 +17,7 @@ from degp.objectives import FunctionalObjective
 from degp.priors import WeightPenalty, draw_anchors, no_penalty
 from degp.priors.evidence import Scales, most_likely_scales
 from degp.priors.penalty import Penalty
-from degp.selection import Budget, Contest, Selected, largest_within_one_error, select
+from degp.selection import Budget, Contest, Selected, select
 from degp.side_by_side import Variant
 from degp.training import Checkpoints
 from degp.typing import Batch
@@ -96,7 +96,7 @@ def train_on_table(
         ensemble,
         contest,
         train,
-        choose=lambda nll: largest_within_one_error(nll, [alpha or 0.0 for _, alpha in grid]),
+        alphas=[alpha or 0.0 for _, alpha in grid],
         budget=recipe.budget,
         checkpoints=checkpoints,
         generator=generator,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from degp.files import write_json
+from degp.selection import epochs_done
 from degp.training import Checkpoints
 
 RUN = "run.json"
@@ -20,8 +21,8 @@ def partial_of(out: Path) -> Path:
 
 
 @contextmanager
-def resumable(folder: Path, run: Mapping[str, Any]) -> Iterator[Path | None]:
-    """The newest checkpoint of the same run, if there is one; the folder goes when the block succeeds.
+def resumable(folder: Path, run: Mapping[str, Any]) -> Iterator[int]:
+    """How many epochs of the same run are done already; the folder goes when the block succeeds.
 
     Args:
         run: plain values that must be the same for a run to go on.
@@ -31,7 +32,7 @@ def resumable(folder: Path, run: Mapping[str, Any]) -> Iterator[Path | None]:
     write_json(folder / RUN, dict(run))
     checkpoints = Checkpoints(folder)
     try:
-        yield checkpoints.newest()
+        yield epochs_done(checkpoints)
     except BaseException:
         if checkpoints.newest() is None:
             shutil.rmtree(folder)
@@ -43,11 +44,6 @@ def file_digest(path: Path) -> str:
     """sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def epoch_of(checkpoint: Path) -> int:
-    """How many epochs a checkpoint has behind it."""
-    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _check_same(folder: Path, run: dict[str, Any]) -> None:

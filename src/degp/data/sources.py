@@ -18,13 +18,27 @@ class DataSetError(ValueError):
 
 @dataclass(frozen=True)
 class File:
-    """A file of a data set: its name in the set's folder, and the sha256 of its bytes.
+    """A file of a data set: its name in the set's folder, and the checksum of its bytes.
 
     Without a checksum any bytes are taken from a local copy, and it is for the reader to check what they hold.
+
+    Attributes:
+        md5: as its makers publish it, for a file whose sha256 is not known; sha256 comes first.
+        split: the split that has this file to itself; None where all splits need it.
+        rebuilt: whether a local copy may have other bytes, as where it was rebuilt; a download never may.
     """
 
     name: str
-    sha256: str | None
+    sha256: str | None = None
+    md5: str | None = None
+    split: str | None = None
+    rebuilt: bool = False
+
+    @property
+    def checksum(self) -> tuple[str, str] | None:
+        """Algorithm and digest, such as ("md5", "9fb6…"); None where there is none."""
+        known = (("sha256", self.sha256), ("md5", self.md5))
+        return next(((algorithm, digest) for algorithm, digest in known if digest), None)
 
 
 @runtime_checkable
@@ -54,15 +68,16 @@ class WebFolder:
 
 @dataclass(frozen=True)
 class WebArchive:
-    """Files in one tar archive, compressed or not, in its folder `inside`."""
+    """Files in one tar archive, compressed or not, in its folder `inside`; its checksum vouches for them too."""
 
     urls: tuple[str, ...]
-    sha256: str
+    sha256: str | None
     inside: str
+    md5: str | None = None
 
     def fetch(self, files: Sequence[File], folder: Path) -> None:
         with TemporaryDirectory(prefix="degp-") as draft:
-            archive = download(self.urls, File("archive", self.sha256), Path(draft))
+            archive = download(self.urls, File("archive", self.sha256, self.md5), Path(draft))
             with tarfile.open(archive) as tar:
                 for file in files:
                     _extract(tar, f"{self.inside}/{file.name}", file, folder)
@@ -70,11 +85,15 @@ class WebArchive:
 
 def download(urls: Sequence[str], file: File, folder: Path) -> Path:
     """The file in `folder`, from the first URL that gives the right bytes; nothing is fetched where it is there."""
+    if file.checksum is None:
+        raise DataSetError(
+            f"{file.name} must have a checksum to be downloaded, but it has none; give its sha256 or md5"
+        )
     pooch = _import_pooch()
     failures = []
     for url in urls:
         try:
-            return Path(pooch.retrieve(url, f"sha256:{file.sha256}", file.name, folder, progressbar=True))
+            return Path(pooch.retrieve(url, ":".join(file.checksum), file.name, folder, progressbar=True))
         except (OSError, ValueError) as error:  # no network, no such page, no room on the disk; another checksum
             failures.append(f"{url} failed ({error})")
     raise DataSetError("; ".join(failures))
@@ -82,22 +101,26 @@ def download(urls: Sequence[str], file: File, folder: Path) -> Path:
 
 def check_file(path: Path, file: File) -> None:
     """Raises DataSetError where what lies at `path` is not `file`."""
-    if not is_intact(path, file):
+    if file.checksum and not is_intact(path, file):
+        algorithm, digest = file.checksum
         raise DataSetError(
-            f"{path} must have the sha256 {file.sha256}, but its {path.stat().st_size} bytes have {file_sha256(path)}: "
-            "it is damaged, cut short or another version; replace it or take it away"
+            f"{path} must have the {algorithm} {digest}, but its {path.stat().st_size} bytes have "
+            f"{file_digest(path, algorithm)}: it is damaged, cut short or another version; replace it or take it away"
         )
 
 
 def is_intact(path: Path, file: File) -> bool:
     """Whether `file` lies at `path` with the right bytes."""
-    return path.is_file() and file.sha256 in (None, file_sha256(path))
+    if not path.is_file() or file.checksum is None:
+        return path.is_file()
+    algorithm, digest = file.checksum
+    return file_digest(path, algorithm) == digest
 
 
-def file_sha256(path: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal."""
+def file_digest(path: Path, algorithm: str) -> str:
+    """The digest of a file's bytes by "sha256" or "md5", in hexadecimal."""
     with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        return hashlib.file_digest(handle, algorithm).hexdigest()
 
 
 def _extract(tar: tarfile.TarFile, member: str, file: File, folder: Path) -> None:

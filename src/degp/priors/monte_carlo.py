@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 
+from degp.execution import Execution, Folded, NotFoldable, Vmap, folded
 from degp.priors.kernel import Kernel
 from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
 
@@ -22,6 +22,8 @@ class MonteCarloNNGP(nn.Module):
         weight_prior: p(w) of the feature network.
         readout_weight_variance: σ_w²; the read-out's weights have variance σ_w²/Ĉ.
         readout_bias_variance: σ_b².
+        execution: how the S networks run; by default folded into channels where they have convolutions and allow it,
+            else by vmap.
 
     Example:
         >>> prior = MonteCarloNNGP(mlp_features(3, [64, 64]))
@@ -37,6 +39,7 @@ class MonteCarloNNGP(nn.Module):
         weight_prior: WeightPrior = WeightPrior(),
         readout_weight_variance: float = 2.0,
         readout_bias_variance: float = 0.01,
+        execution: Execution | None = None,
     ) -> None:
         super().__init__()
         if num_draws < 1:
@@ -51,6 +54,7 @@ class MonteCarloNNGP(nn.Module):
         self.weight_prior = weight_prior
         self.readout_weight_variance = readout_weight_variance
         self.readout_bias_variance = readout_bias_variance
+        self.execution = execution or _way_for(self.features)
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
         """The kernel of S networks drawn now."""
@@ -98,10 +102,23 @@ class _EmpiricalKernel:
         if not self.weights:  # nothing to draw: a fixed feature map such as the identity
             return self.prior.features(inputs).flatten(1).expand(1, -1, -1)
 
-        def features(own: Weights) -> Tensor:
-            return functional_call(self.prior.features, own, (inputs,))
+        # parameters without a prior (none in the networks here) keep their values, the same for every draw
+        others = {
+            name: value.expand(self.prior.num_draws, *value.shape)
+            for name, value in self.prior.features.named_parameters()
+            if name not in self.weights
+        }
+        return self.prior.execution(self.prior.features, self.weights | others, {}, inputs).flatten(2)
 
-        return vmap(features, randomness="different")(self.weights).flatten(2)
+
+def _way_for(features: nn.Module) -> Execution:
+    if any(isinstance(layer, nn.Conv2d) for layer in features.modules()) and not dict(features.named_buffers()):
+        try:
+            folded(features)
+        except NotFoldable:
+            return Vmap()
+        return Folded()
+    return Vmap()
 
 
 def _float32_is_coarse(inputs: Tensor) -> bool:

@@ -4,23 +4,26 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from degp.ensemble import Ensemble
 from degp.objectives import Objective
-from degp.typing import Batch
+from degp.training.transform import Transform, as_they_are
+from degp.typing import Batch, Loss
 
 
 class CapturedStep:
-    """Objective, backward and optimisers on rows of a data set that stays on the GPU, replayed as one graph.
+    """Transform, objective, backward and optimisers on rows of a data set that stays on the GPU, as one graph.
 
-    The optimisers must be `capturable` with their learning rate as a tensor. Losses are not looked at: `total` is the
-    last one, to be read now and then.
+    The optimisers must be able to run in a graph, with their learning rate as a tensor: `capturable=True` for Adam,
+    `fused=True` for SGD. Losses are not looked at: `loss` is the last one, to be read now and then.
 
     Args:
-        data: the training set, on the GPU.
+        data: the training set, on the GPU; images as bytes.
         batch_size: rows a step, the same at every step.
+        transform: what is done to a batch's inputs first: random crops and flips, normalisation.
+        precision: of the members' and the prior's networks, such as torch.bfloat16; the algebra stays in float64.
     """
 
     def __init__(
@@ -32,16 +35,17 @@ class CapturedStep:
         batch_size: int,
         *,
         generator: torch.Generator,
+        transform: Transform = as_they_are,
+        precision: torch.dtype | None = None,
         warm_up: int = 3,
     ) -> None:
         self.ensemble, self.data, self.objective, self.optimizers = ensemble, data, objective, optimizers
-        self.generator = generator
+        self.generator, self.transform, self.precision = generator, transform, precision
         self.rows = torch.arange(batch_size, device=data.inputs.device)
-        self.total = torch.zeros((), dtype=torch.float64, device=data.inputs.device)
         self.stream = torch.cuda.Stream()
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(generator)
-        self._capture(warm_up)
+        self.loss = self._capture(warm_up)
 
     def __call__(self, rows: Int[Tensor, "B"]) -> None:
         """One step on these rows, queued on the step's own stream."""
@@ -49,37 +53,44 @@ class CapturedStep:
             self.rows.copy_(rows)
             self.graph.replay()
 
-    def _capture(self, warm_up: int) -> None:
-        start = [parameter.detach().clone() for parameter in self._trained()]
+    def _capture(self, warm_up: int) -> Loss:
+        random, start = self.generator.get_state(), {name: value.clone() for name, value in self._state().items()}
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             for _ in range(warm_up):
                 self._step()
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph, stream=self.stream):
-            self._step()
+            loss = self._step()
         self._rewind(start)
+        self.generator.set_state(random)
+        return loss
 
-    def _step(self) -> None:
-        batch = self.data[self.rows]
-        loss = self.objective(self.ensemble, batch, generator=self.generator)
+    def _step(self) -> Loss:
+        rows = self.data[self.rows]
+        batch = Batch(self.transform(rows.inputs, self.generator), rows.targets, rows.population)
+        # no cache: a graph must cast the weights anew at every replay
+        with torch.autocast("cuda", self.precision, enabled=self.precision is not None, cache_enabled=False):
+            loss = self.objective(self.ensemble, batch, generator=self.generator)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
         for optimizer in self.optimizers:
             optimizer.step()
-        self.total.copy_(loss.total.detach())
+        return Loss(loss.total.detach(), loss.terms)
 
     @torch.no_grad()
-    def _rewind(self, start: list[Tensor]) -> None:
-        """Takes the warm-up back: weights as they were, and optimisers as if they had made no step."""
-        for parameter, value in zip(self._trained(), start, strict=True):
-            parameter.copy_(value)
-        for optimizer in self.optimizers:
-            for state in optimizer.state.values():
-                for value in state.values():
-                    if isinstance(value, Tensor):
-                        value.zero_()
+    def _rewind(self, start: dict[str, Tensor]) -> None:
+        """Takes the warm-up back: all as it was, and zero what the optimisers began to keep in it."""
+        for name, value in self._state().items():
+            value.copy_(start[name]) if name in start else value.zero_()
 
-    def _trained(self) -> list[Tensor]:
-        return [p for o in self.optimizers for group in o.param_groups for p in group["params"]]
+    def _state(self) -> dict[str, Tensor]:
+        own = self.objective.state_dict() if isinstance(self.objective, nn.Module) else {}
+        state = {f"ensemble {name}": value for name, value in self.ensemble.state_dict().items()}
+        state |= {f"objective {name}": value for name, value in own.items()}
+        for o, optimizer in enumerate(self.optimizers):
+            for p, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+                kept = optimizer.state.get(parameter, {})
+                state |= {f"optimizer {o} {p} {key}": v for key, v in kept.items() if isinstance(v, Tensor)}
+        return state

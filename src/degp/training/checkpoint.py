@@ -13,14 +13,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from degp.execution import Loop, Vmap
+from degp.execution import Compiled, Execution, Folded, Loop, Recomputed, Vmap
 from degp.files import new_folder, write_json
 from degp.training.history import History
 from degp.training.step import TrainState
 
 SCHEMA = 1
 TENSORS, STATE = "state.safetensors", "state.json"
-WAYS = {way.name: way for way in (Vmap(), Loop())}
+PLAIN_WAYS: list[Execution] = [Vmap(), Loop(), Folded(), Recomputed()]
+WAYS: dict[str, Execution] = {way.name: way for way in (*PLAIN_WAYS, *(Compiled(way) for way in PLAIN_WAYS))}
 
 
 class CheckpointError(ValueError):
@@ -64,10 +65,9 @@ class Checkpoints:
         """The folder of the newest checkpoint."""
         return next(iter(self._all()), None)
 
-    def save_if_due(self, state: TrainState) -> None:
-        """Saves every `every` steps."""
-        if self.every is not None and state.count % self.every == 0:
-            self.save(state)
+    def is_due(self, state: TrainState) -> bool:
+        """Whether `every` steps have been made since the last one."""
+        return self.every is not None and state.count % self.every == 0
 
     def save(self, state: TrainState) -> Path:
         """Saves the state under its step's name, then drops what is older than the `keep` newest."""
@@ -94,6 +94,11 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         return sorted(Path(self.folder).glob("step-*"), reverse=True)
+
+
+def epoch_of(checkpoint: Path) -> int:
+    """How many epochs a checkpoint has behind it, by its name."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _snapshot(state: TrainState) -> dict[str, Any]:

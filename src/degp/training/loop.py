@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from degp.execution import kept_randomness, no_denormals
 from degp.objectives import Objective
 from degp.training.checkpoint import CheckpointError, Checkpoints
 from degp.training.history import History
-from degp.training.step import NonFiniteLossError, TrainState, no_order, step
-from degp.typing import Batch
+from degp.training.step import NonFiniteLossError, TrainState, no_order
+from degp.training.stepping import Eager, Stepping
+from degp.typing import Batch, Loss
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def fit(
     validation: Batch | Validation | None = None,
     stop: Callable[[History], bool] = lambda history: False,
     max_seconds: float | None = None,
+    stepping: Stepping = Eager(),
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
     generator: torch.Generator | None = None,
@@ -58,22 +60,28 @@ def fit(
             whatever it likes.
         stop: asked after each epoch whether to end early.
         max_seconds: end after this time of training, at the end of a step.
+        stepping: `Eager`, or `Captured` for whole steps as CUDA graphs; also the place for augmentation and precision.
         checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
         resume: go on from the newest checkpoint, if there is one; equal to never having stopped, to the bit.
         generator: for the order of the data and all draws of the objective; one seeded by chance by default.
         progress: a progress bar; by default where the output is a terminal.
     """
     undecided = ensemble.execution is None
-    _check(ensemble, data, objective, epochs, batch_size)
+    generator = generator or _seeded_by_chance(data.inputs.device)
+    probe = generator.clone_state()
+
+    def transform(inputs: Tensor) -> Tensor:
+        return stepping.transform(inputs, probe)
+
+    _check(ensemble, data, objective, epochs, batch_size, transform)
     if undecided:
-        _choose_way(ensemble, data.inputs[: batch_size or len(data)])
-    device = data.inputs.device
+        _choose_way(ensemble, transform(data.inputs[: batch_size or len(data)]))
     state = TrainState(
         ensemble,
         objective,
         _optimizers(optimizer, ensemble, objective),
         _as_list(scheduler),
-        generator or _seeded_by_chance(device),
+        generator,
     )
     if checkpoints is not None:
         checkpoints.start(state, resume=resume)
@@ -81,7 +89,18 @@ def fit(
     try:
         deadline = math.inf if max_seconds is None else max_seconds
         with no_denormals():
-            _run(state, data, epochs, batch_size or len(data), validation, stop, deadline, checkpoints, progress)
+            _run(
+                state,
+                data,
+                epochs,
+                batch_size or len(data),
+                validation,
+                stop,
+                deadline,
+                stepping,
+                checkpoints,
+                progress,
+            )
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
     except KeyboardInterrupt:
@@ -100,21 +119,24 @@ def _run(
     validation: Batch | Validation | None,
     stop: Callable[[History], bool],
     deadline: float,
+    stepping: Stepping,
     checkpoints: Checkpoints | None,
     progress: bool | None,
 ) -> None:
+    advance = stepping.start(state, data, batch_size)
     hidden = None if progress is None else not progress  # None: tqdm hides the bar where there is no terminal
     with tqdm(total=epochs, initial=state.epoch, disable=hidden, unit="epoch", leave=False) as bar:
         while state.epoch < epochs and state.seconds < deadline and not (len(state.history) and stop(state.history)):
             start = time.perf_counter() - state.seconds
             with state.change():
-                _shuffle(state, len(data), batch_size)
-            for batch in _batches(state, data):
+                _shuffle(state, len(data), batch_size, even=stepping.even)
+            for rows in state.order.tensor_split(state.batches)[state.position :]:
                 with state.change():
-                    _advance(state, batch)
+                    _advance(state, advance(rows))
                     state.seconds = time.perf_counter() - start
-                if checkpoints is not None:
-                    checkpoints.save_if_due(state)
+                if checkpoints is not None and checkpoints.is_due(state):
+                    _require_finite(state)
+                    checkpoints.save(state)
                 if state.seconds >= deadline:
                     break
             with kept_randomness(data.inputs):
@@ -134,35 +156,36 @@ def _run(
         checkpoints.save(state)
 
 
-def _shuffle(state: TrainState, num_points: int, batch_size: int) -> None:
-    """A random order for this epoch, unless it has begun."""
-    batches = math.ceil(num_points / batch_size)
+def _shuffle(state: TrainState, num_points: int, batch_size: int, *, even: bool) -> None:
+    """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
+    batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
+    used = batches * batch_size if even else num_points
     if not len(state.order):
-        state.order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
-        state.batches = batches
-    elif (len(state.order), state.batches) != (num_points, batches):
+        order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
+        state.order, state.batches = order[:used], batches
+    elif (len(state.order), state.batches) != (used, batches):
         raise CheckpointError(
             f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but this "
-            f"run has {num_points} in {batches}; go on with the same data and batch_size until the epoch ends"
+            f"run has {used} in {batches}; go on with the same data and batch_size until the epoch ends"
         )
 
 
-def _batches(state: TrainState, data: Batch) -> Iterator[Batch]:
-    """What is left of this epoch: batches of even size, so that none is left with a point or two."""
-    pieces = state.order.tensor_split(state.batches)
-    for rows in pieces[state.position :]:
-        yield data if len(pieces) == 1 else data[rows.to(data.inputs.device)]
-
-
-def _advance(state: TrainState, batch: Batch) -> None:
-    loss = step(state, batch)
+def _advance(state: TrainState, loss: Loss) -> None:
     state.position += 1
     for name, value in {"loss": loss.total, **loss.terms}.items():
-        state.sums[name] = state.sums.get(name, 0.0) + float(value.detach())
+        # summed where they are: reading a number at every step would make a GPU wait
+        state.sums[name] = state.sums.get(name, 0.0) + value.detach().double()
+
+
+def _require_finite(state: TrainState) -> None:
+    bad = [name for name, value in state.sums.items() if not math.isfinite(value)]
+    if bad:
+        raise NonFiniteLossError(f"the loss is not finite in epoch {state.epoch + 1}, in {', '.join(bad)}")
 
 
 def _end_epoch(state: TrainState, results: Mapping[str, float]) -> None:
-    means = {name: value / state.position for name, value in state.sums.items()}
+    _require_finite(state)
+    means = {name: float(value) / state.position for name, value in state.sums.items()}
     state.epoch, state.order, state.position, state.sums = state.epoch + 1, no_order(), 0, {}
     rates = {"learning_rate": float(state.optimizers[0].param_groups[0]["lr"])}
     record = {"epoch": state.epoch, "step": state.count, "seconds": state.seconds, **means, **rates}
@@ -185,7 +208,14 @@ def _validate(state: TrainState, validation: Batch | Validation | None) -> dict[
     return {f"validation/{name}": float(value) for name, value in results.items()}
 
 
-def _check(ensemble: Ensemble, data: Batch, objective: Objective, epochs: int, batch_size: int | None) -> None:
+def _check(
+    ensemble: Ensemble,
+    data: Batch,
+    objective: Objective,
+    epochs: int,
+    batch_size: int | None,
+    transform: Callable[[Tensor], Tensor],
+) -> None:
     if epochs < 0:
         raise ValueError(f"epochs must not be negative, but it is {epochs}")
     if batch_size is not None and batch_size < 1:
@@ -193,7 +223,7 @@ def _check(ensemble: Ensemble, data: Batch, objective: Objective, epochs: int, b
     check_inputs(data.inputs)
     was_training = ensemble.training
     with torch.no_grad():
-        num_outputs = ensemble.eval().peek(data.inputs[:2]).shape[2]
+        num_outputs = ensemble.eval().peek(transform(data.inputs[:2])).shape[2]
     ensemble.train(was_training)
     objective.likelihood.check(data.targets, num_outputs)
     objective.likelihood.check_values(data.targets, num_outputs)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -40,7 +41,7 @@ class TrainState:
     order: Int[Tensor, "N"] = field(default_factory=no_order)  # this epoch's rows; none before it has begun
     batches: int = 0  # of this epoch
     position: int = 0  # batches of this epoch done
-    sums: dict[str, float] = field(default_factory=dict)  # of this epoch's losses
+    sums: dict[str, Any] = field(default_factory=dict)  # of this epoch's losses, where they were computed
     seconds: float = 0.0
     history: History = field(default_factory=History)
     whole: bool = True  # not in the middle of a change

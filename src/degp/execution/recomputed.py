@@ -1,0 +1,43 @@
+"""Members one after the other, each one's activations thrown away and computed again for its gradient."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from degp.execution.ways import Tensors, call_member, unstack
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """The loop for members too large to hold at once: memory for one member's activations, a third more time.
+
+    All M outputs are there before the first gradient is needed, so that objectives which couple the members work; then
+    each member runs again, from the gradient of its own outputs. Dropout draws the same numbers the second time, and
+    BatchNorm's running statistics are updated once.
+    """
+
+    name: str = "recomputed"
+
+    def __call__(
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+    ) -> Shaped[Tensor, "M ..."]:
+        outputs, states = [], []
+        for own in unstack(parameters | buffers):
+            seen: list[Tensors] = []
+
+            def member(weights: Tensors, start: Tensors, inputs: Tensor, seen: list[Tensors] = seen) -> Tensor:
+                # clones: the second pass must start from the statistics that the first one found
+                copies = {name: value.clone() for name, value in start.items()}
+                output, state = call_member(module, weights, copies, inputs)
+                seen.append({name: value.detach() for name, value in state.items()})
+                return output
+
+            weights, start = ({name: own[name] for name in names} for names in (parameters, buffers))
+            outputs.append(checkpoint(member, weights, start, inputs, use_reentrant=False))
+            states.append(seen[0])
+        for name, buffer in buffers.items():
+            buffer.copy_(torch.stack([state[name] for state in states]))
+        return torch.stack(outputs)

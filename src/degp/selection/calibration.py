@@ -1,0 +1,62 @@
+"""A method's prediction from members' outputs, and the noise or temperature that validation data like best."""
+
+import copy
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from degp.likelihoods import Likelihood
+from degp.objectives import FunctionalObjective
+from degp.posterior import PointwiseAverage, posterior
+from degp.side_by_side import Variant
+from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
+
+
+def predictive_of(variant: Variant, outputs: Float[Tensor, "M N C"], likelihood: Likelihood) -> Predictive:
+    """The prediction as the variant's method makes it: a Gaussian process for DE-GP, a mixture for the others."""
+    if isinstance(variant, FunctionalObjective):
+        q = posterior(outputs, diagonal=PointwiseAverage(variant.nugget.epsilon))
+        generator = torch.Generator(outputs.device).manual_seed(0)  # the same draws each time: scores are compared
+        return likelihood.predictive(q, num_draws=256, generator=generator)
+    return likelihood.mixture(outputs)
+
+
+def log_prob(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
+    """log p(y) of each point."""
+    assert isinstance(predictive, (RegressionPredictive, ClassPredictive))
+    return predictive.log_prob(targets)
+
+
+@torch.no_grad()
+def calibrate(likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
+    """Multiplies the noise variance or the temperature by the factor that the validation data like best.
+
+    Golden-section search over log factor in [−3, 3]; gives back the factor.
+    """
+
+    def nll(log_factor: float) -> float:
+        widened = copy.deepcopy(likelihood)
+        widened.widen(float(torch.tensor(log_factor).exp()))
+        return float(-log_prob(predictive_of(variant, outputs, widened), targets).mean())
+
+    factor = float(torch.tensor(_golden_section(nll, -3.0, 3.0)).exp())
+    likelihood.widen(factor)
+    return factor
+
+
+def _golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:
+    ratio = (5**0.5 - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = function(a), function(b)
+    for _ in range(steps):
+        if fa < fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = function(a)
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = function(b)
+    return (low + high) / 2

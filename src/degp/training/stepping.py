@@ -1,0 +1,96 @@
+"""How `fit` makes its steps: one operation after the other, or all of a step as one CUDA graph."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from degp.training.capture import CapturedStep
+from degp.training.step import TrainState, step
+from degp.training.transform import Transform, as_they_are
+from degp.typing import Batch, Loss
+
+Advance = Callable[[Int[Tensor, "B"]], Loss]
+
+
+@runtime_checkable
+class Stepping(Protocol):
+    """A way to make optimiser steps on rows of the training set."""
+
+    @property
+    def transform(self) -> Transform:
+        """What is done to inputs before the members see them."""
+        ...
+
+    @property
+    def even(self) -> bool:
+        """Whether all batches must have the same size; what is left over sits an epoch out."""
+        ...
+
+    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+        """The step, from rows to the loss on them, once the state is as training begins with it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Eager:
+    """One operation after the other; every loss is looked at before it is used.
+
+    Args:
+        transform: what is done to a batch's inputs first.
+        precision: of the networks, such as torch.bfloat16; by default that of their weights.
+    """
+
+    transform: Transform = as_they_are
+    precision: torch.dtype | None = None
+    even: bool = False
+
+    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+        device = data.inputs.device.type
+
+        def advance(rows: Int[Tensor, "B"]) -> Loss:
+            own = data if len(rows) == len(data) else data[rows.to(data.inputs.device)]
+            batch = Batch(self.transform(own.inputs, state.generator), own.targets, own.population)
+            with torch.autocast(device, self.precision, enabled=self.precision is not None):
+                return step(state, batch)
+
+        return advance
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Each step as one CUDA graph (see `CapturedStep`); losses are looked at after each epoch.
+
+    Args:
+        transform: what is done to a batch's inputs first.
+        precision: of the networks, such as torch.bfloat16; by default that of their weights.
+    """
+
+    transform: Transform = as_they_are
+    precision: torch.dtype | None = None
+    even: bool = True
+
+    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+        graph = CapturedStep(
+            state.ensemble,
+            data,
+            state.objective,
+            state.optimizers,
+            batch_size,
+            generator=state.generator,
+            transform=self.transform,
+            precision=self.precision,
+        )
+
+        def advance(rows: Int[Tensor, "B"]) -> Loss:
+            torch.cuda.current_stream().wait_stream(graph.stream)
+            graph.stream.wait_stream(torch.cuda.current_stream())
+            graph(rows)
+            torch.cuda.current_stream().wait_stream(graph.stream)
+            state.count += 1
+            return graph.loss
+
+        return advance
