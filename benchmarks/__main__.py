@@ -8,10 +8,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import divergence, estimators, members, steps, tables
+from benchmarks import divergence, estimators, images, members, steps, tables
 from degp.report import save_results
 
-BENCHMARKS = {"steps": steps, "members": members, "divergence": divergence, "estimators": estimators, "tables": tables}
+BENCHMARKS = {
+    "steps": steps,
+    "members": members,
+    "divergence": divergence,
+    "estimators": estimators,
+    "tables": tables,
+    "images": images,
+}
 
 
 def main(
