@@ -11,6 +11,7 @@ from torch.testing import assert_close
 
 from degp import Ensemble
 from degp.execution import Compiled, Folded, Loop, NotFoldable, Recomputed, Vmap, candidates_for, fastest, folded
+from degp.execution.folded import strided_by_blocks
 from degp.nets import lenet, lenet_features, lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import MonteCarloNNGP
 
@@ -93,6 +94,18 @@ def test_folded_dropout_differs_between_members():
     ensemble = Ensemble([copy.deepcopy(network) for _ in range(2)], execution=Folded()).train()
     first, second = ensemble(torch.ones(1, 1, 1, 1))
     assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("size", [7, 8, 11])
+@pytest.mark.parametrize("k, stride, padding", [(3, 2, 1), (1, 2, 0), (5, 2, 2), (3, 3, 0), (4, 3, 1), (2, 2, 0)])
+def test_a_strided_convolution_by_blocks_is_that_convolution(k, stride, padding, size):
+    generator = torch.Generator().manual_seed(0)
+    x, kernel, bias = (
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 6, size, size + 2), (9, 2, k, k), (9,))
+    )
+    blocks = strided_by_blocks(x, kernel, bias, stride, padding, groups=3)
+    assert_close(blocks, F.conv2d(x, kernel, bias, stride, padding, groups=3))
 
 
 class Sums(nn.Module):

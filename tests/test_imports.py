@@ -28,7 +28,7 @@ BESIDE = {
 ROOT = "degp"
 TOP = {
     *{ROOT, "demo", "selection", "tabular", "sklearn", "saving", "table_model"},
-    *{"botorch", "bandits", "config", "cli", "__main__"},
+    *{"botorch", "bandits", "imaging", "config", "cli", "__main__"},
 }
 
 OPTIONAL = {

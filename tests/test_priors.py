@@ -330,3 +330,14 @@ def test_what_cannot_be_a_prior_is_refused(message):
 def test_what_is_no_kernel_is_refused():
     with pytest.raises(TypeError, match=re.escape("be a kernel function k(x, x'), but it is a float; use for example")):
         as_prior(2.0)
+
+
+def test_energy_has_the_right_gradient():
+    parameters = {name: p.detach().double().requires_grad_() for name, p in NETWORK.named_parameters()}
+    names = list(parameters)
+
+    def energy(*values):
+        return WeightPrior().energy(NETWORK, dict(zip(names, values, strict=True)))
+
+    assert torch.autograd.gradcheck(energy, tuple(parameters.values()))
+    assert torch.autograd.gradgradcheck(energy, tuple(parameters.values()))

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from degp.ensemble import Ensemble, HasParts
-from degp.gaussian import KroneckerGaussian, LowRankGaussian, kl_divergence
+from degp.execution import Beside
+from degp.gaussian import KroneckerGaussian, LowRankGaussian, cholesky, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import MeasurementSampler, no_points
 from degp.posterior import AverageEigenvalue, posterior
@@ -139,23 +140,23 @@ class FunctionalObjective(nn.Module):
 
     def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
         extra = self.measurement(batch.inputs, generator=generator)
+        with Beside(batch.inputs) as work:
+            root = self.prior_root(batch.inputs, extra, generator=generator)
         outputs = members_on(ensemble, batch.inputs, extra)
-        p = self.prior_on(batch.inputs, extra, outputs.shape[2], generator=generator)
-        q = posterior(outputs, diagonal=self.nugget)
+        work.join(root)
+        q, p = posterior(outputs, diagonal=self.nugget), KroneckerGaussian(root, outputs.shape[2])
         return self.of_posterior(q, ensemble, batch, kl_divergence(q, p), generator=generator)
 
-    def prior_on(
+    def prior_root(
         self,
         inputs: Shaped[Tensor, "B ..."],
         extra: Shaped[Tensor, "K ..."],
-        num_outputs: int,
         *,
         generator: torch.Generator | None = None,
-    ) -> KroneckerGaussian:
-        """p(f) on the data and the extra points."""
+    ) -> Float[Tensor, "N N"]:
+        """L with LLᵀ = K_p, the prior's covariance on the data and the extra points, with its jitter."""
         points = torch.cat([inputs, extra]) if len(extra) else inputs
-        gram = self.prior.kernel(generator=generator)(points, points)
-        return KroneckerGaussian.from_gram(gram, num_outputs, jitter=self.nugget.epsilon)
+        return cholesky(self.prior.kernel(generator=generator)(points, points), jitter=self.nugget.epsilon)
 
     def of_posterior(
         self,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from degp.ensemble import Ensemble, Part
+from degp.execution import Beside
 from degp.gaussian import KroneckerGaussian, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.objectives import FunctionalObjective, MemberwiseObjective, members_on
@@ -51,12 +52,15 @@ class SideBySide(nn.Module):
 
     def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
         """Σ_v L_v; the terms are the variants' own totals, by number."""
-        extra, p = batch.inputs[:0], None
+        extra, root = batch.inputs[:0], batch.inputs.new_empty(0, 0)
         if self.functional:
             extra = self.functional[0].measurement(batch.inputs, generator=generator)
+        with Beside(batch.inputs) as work:
+            if self.functional:
+                root = self.functional[0].prior_root(batch.inputs, extra, generator=generator)
         outputs = members_on(ensemble, batch.inputs, extra)
-        if self.functional:
-            p = self.functional[0].prior_on(batch.inputs, extra, outputs.shape[2], generator=generator)
+        work.join(root)
+        p = KroneckerGaussian(root, outputs.shape[2]) if self.functional else None
         divergences = iter(self._divergences(outputs, p))
         losses = []
         for v, variant in enumerate(self.variants):

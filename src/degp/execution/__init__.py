@@ -1,5 +1,6 @@
 """How M members run at once: the same numbers whichever way, at another speed."""
 
+from degp.execution.beside import Beside as Beside
 from degp.execution.choice import Choice as Choice
 from degp.execution.choice import candidates_for as candidates_for
 from degp.execution.choice import fastest as fastest

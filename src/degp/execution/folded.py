@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, fx, nn
 
 from degp.execution.ways import Tensors
@@ -142,17 +142,49 @@ def _convolution(name: str, layer: nn.Module, layout: Layout) -> Rule:
     _require(name, layout, Layout.SHARED, Layout.CHANNELS)
     weight, bias = f"{name}.weight", f"{name}.bias"
     shared = layout is Layout.SHARED
+    square = all(
+        isinstance(sizes, tuple) and len({*sizes}) == 1 for sizes in (layer.stride, layer.kernel_size, layer.padding)
+    )
+    strided = layer.stride != (1, 1) and layer.dilation == (1, 1) and square
     if shared and layer.groups != 1:
         raise NotFoldable(f"{name} groups the channels of the inputs")
 
     def apply(state: Tensors, x: Tensor) -> Tensor:
         members = len(state[weight])
         groups = 1 if shared else members * layer.groups
-        kernel = _channels_last(state[weight].flatten(0, 1))
+        kernel = state[weight].flatten(0, 1)
         own = state[bias].flatten() if layer.bias is not None else None
-        return F.conv2d(x, kernel, own, layer.stride, layer.padding, layer.dilation, groups)
+        if strided and x.device.type == "cuda":
+            return strided_by_blocks(x, kernel, own, layer.stride[0], int(layer.padding[0]), groups)
+        return F.conv2d(x, _channels_last(kernel), own, layer.stride, layer.padding, layer.dilation, groups)
 
     return apply, Layout.CHANNELS
+
+
+def strided_by_blocks(
+    x: Float[Tensor, "N C H W"],
+    kernel: Float[Tensor, "K D k k"],
+    bias: Float[Tensor, "K"] | None,
+    stride: int,
+    padding: int,
+    groups: int,
+) -> Float[Tensor, "N K h w"]:
+    """A convolution of stride s as one of stride 1, over blocks of s × s pixels whose pixels are channels.
+
+    The kernel grows by zeros to a multiple of s and is cut into blocks likewise. The sums are the same. cuDNN has fast
+    grouped convolutions of stride 1 on tensor cores; those of other strides it does group after group.
+    """
+    k = kernel.shape[-1]
+    blocks = -(-k // stride)  # of the kernel, rounded up
+    ends = [stride * ((size + 2 * padding - k) // stride + blocks) - size - padding for size in x.shape[2:]]
+    padded = F.pad(x, (padding, ends[1], padding, ends[0]))
+    grown = F.pad(kernel, (0, blocks * stride - k) * 2)
+    return F.conv2d(
+        _channels_last(F.pixel_unshuffle(padded, stride)),
+        _channels_last(F.pixel_unshuffle(grown, stride)),
+        bias,
+        groups=groups,
+    )
 
 
 def _batch_norm(name: str, layer: nn.Module, layout: Layout) -> Rule:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -85,11 +86,27 @@ class WeightPrior:
             parameters: values by name, with or without a member axis in front.
             anchors: a by name; zero where there are none.
         """
-        energy = next((p.new_zeros(()) for p in parameters.values()), torch.zeros(()))
-        for name, variance in self.variances(module).items():
-            distance = parameters[name] - anchors[name] if anchors else parameters[name]
-            energy = energy + distance.square().sum() / (2 * variance)
-        return energy
+        variances = {name: v for name, v in self.variances(module).items() if name in parameters}
+        if not variances:
+            return next((p.new_zeros(()) for p in parameters.values()), torch.zeros(()))
+        distances = [parameters[name] - anchors[name] if anchors else parameters[name] for name in variances]
+        return _HalfSquares.apply([1 / (2 * variance) for variance in variances.values()], *distances)
+
+
+class _HalfSquares(torch.autograd.Function):
+    """Σᵢ cᵢ ‖wᵢ‖² with gradient 2cᵢwᵢ, in few operations on all tensors at once: on a GPU these are what it costs."""
+
+    @staticmethod
+    def forward(ctx: Any, coefficients: Sequence[float], *tensors: Tensor) -> Float[Tensor, ""]:
+        ctx.coefficients = coefficients
+        ctx.save_for_backward(*tensors)
+        squares = torch._foreach_pow(torch._foreach_norm(tensors), 2)
+        return torch.stack(torch._foreach_mul(squares, coefficients)).sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
+        doubled = torch._foreach_mul(ctx.saved_tensors, [2 * c for c in ctx.coefficients])
+        return None, *torch._foreach_mul(doubled, gradient)
 
 
 def _has_prior(layer: nn.Module) -> bool:

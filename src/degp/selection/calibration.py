@@ -14,12 +14,14 @@ from degp.side_by_side import Variant
 from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
 
 
-def predictive_of(variant: Variant, outputs: Float[Tensor, "M N C"], likelihood: Likelihood) -> Predictive:
+def predictive_of(
+    variant: Variant, outputs: Float[Tensor, "M N C"], likelihood: Likelihood, *, num_draws: int = 256
+) -> Predictive:
     """The prediction as the variant's method makes it: a Gaussian process for DE-GP, a mixture for the others."""
     if isinstance(variant, FunctionalObjective):
         q = posterior(outputs, diagonal=PointwiseAverage(variant.nugget.epsilon))
         generator = torch.Generator(outputs.device).manual_seed(0)  # the same draws each time: scores are compared
-        return likelihood.predictive(q, num_draws=256, generator=generator)
+        return likelihood.predictive(q, num_draws=num_draws, generator=generator)
     return likelihood.mixture(outputs)
 
 
