@@ -105,8 +105,10 @@ class _HalfSquares(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
-        doubled = torch._foreach_mul(ctx.saved_tensors, [2 * c for c in ctx.coefficients])
-        return None, *torch._foreach_mul(doubled, gradient)
+        twice = [2 * c for c in ctx.coefficients]
+        if torch.is_grad_enabled():  # second derivatives are asked for, which the operations on lists do not have
+            return None, *(c * gradient * w for c, w in zip(twice, ctx.saved_tensors, strict=True))
+        return None, *torch._foreach_mul(torch._foreach_mul(ctx.saved_tensors, twice), gradient)
 
 
 def _has_prior(layer: nn.Module) -> bool:
