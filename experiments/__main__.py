@@ -2,11 +2,28 @@
 
 import typer
 
-from experiments import toy, uci
+from experiments import (
+    cifar10,
+    cifar10_alpha,
+    cifar10_corruptions,
+    cifar10_prior,
+    cifar10_sharing,
+    cifar100,
+    fmnist,
+    toy,
+    uci,
+)
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command(name="toy")(toy.main)
 app.command(name="uci")(uci.main)
+app.command(name="fmnist")(fmnist.main)
+app.command(name="cifar10")(cifar10.main)
+app.command(name="cifar10_corruptions")(cifar10_corruptions.main)
+app.command(name="cifar10_sharing")(cifar10_sharing.main)
+app.command(name="cifar10_alpha")(cifar10_alpha.main)
+app.command(name="cifar10_prior")(cifar10_prior.main)
+app.command(name="cifar100")(cifar100.main)
 
 
 @app.callback()

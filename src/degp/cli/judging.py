@@ -68,9 +68,7 @@ def report(
 
     said = Console(quiet=quiet)
     loaded, frame, evaluation = _evaluated(model, table, level, resamples)
-    objective, target = loaded.estimator.objective, loaded.metadata["target"]["name"]
-    if objective != "degp":
-        raise ValueError(f"the page is about DE-GP, but this model is {objective!r}; degp evaluate judges any model")
+    target = loaded.metadata["target"]["name"]
     baseline = None
     if train is not None:
         line(f"Training a plain deep ensemble on {train} for comparison …", said)
@@ -83,12 +81,14 @@ def report(
         data_summary=_summary(loaded, model, table, train, out),
         title=f"{target} from {table.name}",
         path=out,
+        method=METHODS[loaded.estimator.objective],
         rows=_listed_rows(evaluation, read_labelled(loaded, frame)[0], target),
     )
     line(evaluation["verdict"]["text"], said)
     line(f"Page: {path}", said)
 
 
+METHODS = {"degp": "DE-GP", "de": "DE, a plain deep ensemble", "rde": "rDE", "rms": "RMS"}
 KEPT = ("task", "rows", "level", "classes", "metrics", "confusion", "verdict")
 MARKS = {"good": "✓", "caution": "!", "unknown": "?"}
 
@@ -114,13 +114,14 @@ def _summary(model: "Model", folder: Path, table: Path, train: Path | None, out:
     """Facts about model and data for the page."""
     metrics, estimator = model.metadata["metrics"], model.estimator
     again = shlex.join(["degp", "report", str(folder), str(table), "--train", "TABLE", "--out", str(out)])
+    alpha = f", α = {estimator.alpha_:g}" if estimator.alpha_ is not None else ""
     beside = f"a plain deep ensemble, trained on {train.name} with the same settings" if train else None
     facts = {
         "Target": model.metadata["target"]["name"],
         "Test table": table.name,
         "Training rows": metrics.get("rows"),
         "Labels added later": metrics.get("updated_rows"),
-        "Method": f"DE-GP, {estimator.members} networks, α = {estimator.alpha_:g}",
+        "Method": f"{METHODS[estimator.objective]}, {estimator.members} networks{alpha}",
         "Compared with": beside or f"nothing; for a plain deep ensemble beside it, {again}",
         "Columns": _columns(model.metadata["preprocessing"]),
     }

@@ -88,7 +88,7 @@ def _shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str
         axes.plot(
             theirs[x], theirs[y], color=BASELINE, marker=marker, markersize=4, linewidth=1.6, label="deep ensemble"
         )
-    axes.plot(ours[x], ours[y], color=OURS, marker=marker, markersize=5, label="DE-GP")
+    axes.plot(ours[x], ours[y], color=OURS, marker=marker, markersize=5, label="this model")
     axes.set(xlim=(0, 1), ylim=(0, 1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_fifths())
@@ -99,7 +99,7 @@ def _shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str
 def _pit(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     curve = ours["pit"]
     axes.axhspan(curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="expected by chance")
-    axes.stairs(curve["counts"], curve["edges"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="DE-GP")
+    axes.stairs(curve["counts"], curve["edges"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="this model")
     if theirs:
         axes.stairs(theirs["pit"]["counts"], curve["edges"], color=BASELINE, linewidth=1.6, label="deep ensemble")
     axes.set(xlim=(0, 1), xlabel="place in the predicted distribution", ylabel="rows")
@@ -166,7 +166,7 @@ def _predicted_errors(axes: "Axes", ours: Evaluation, theirs: Evaluation | None)
             linewidth=1,
             label="deep ensemble",
         )
-    axes.plot(curve["predicted"], curve["observed"], "o-", color=OURS, markersize=5.5, linewidth=1, label="DE-GP")
+    axes.plot(curve["predicted"], curve["observed"], "o-", color=OURS, markersize=5.5, linewidth=1, label="this model")
     axes.set(xlim=(0, top), ylim=(0, top))
     axes.legend(loc="best")
 
@@ -183,7 +183,7 @@ def _risk_in_shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -
 
 
 def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    for curves, colour, width, name in ((theirs, BASELINE, 1.6, "deep ensemble"), (ours, OURS, 2.0, "DE-GP")):
+    for curves, colour, width, name in ((theirs, BASELINE, 1.6, "deep ensemble"), (ours, OURS, 2.0, "this model")):
         if curves:
             curve = curves["risk_coverage"]
             axes.plot(curve["kept"], curve["error"], color=colour, linewidth=width, label=name)

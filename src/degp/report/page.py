@@ -25,6 +25,7 @@ def render_page(
     data_summary: Mapping[str, Any],
     title: str,
     path: Path | str,
+    method: str = "DE-GP",
     rows: Sequence[Row] | Mapping[int, Row] | None = None,
     circumstances: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -34,12 +35,14 @@ def render_page(
         evaluation: from `evaluate_regression` or `evaluate_classification`.
         baseline: the evaluation of a plain deep ensemble on the same rows, to stand beside it.
         data_summary: facts by name; a list of dicts becomes a table.
+        method: what made the predictions.
         rows: values by column name, `rows[i]` those of test row i; those listed on the page must be there.
         circumstances: as from `environment`, which is asked if they are not given.
     """
     _check_same_rows(evaluation, baseline)
     html = _template().render(
         title=title,
+        method=method,
         evaluation=evaluation,
         baseline=baseline,
         facts={name: value for name, value in data_summary.items() if not _is_table(value)},
