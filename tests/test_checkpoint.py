@@ -194,6 +194,17 @@ def test_resuming_where_there_is_nothing_starts_from_the_beginning(tmp_path):
     assert state.count == 0 and not (tmp_path / "new").exists()
 
 
+def test_a_rate_that_is_a_tensor_stays_that_tensor(tmp_path):
+    """A CUDA graph reads the rate from where it is, and sees a scheduler's changes there only."""
+    rate = torch.tensor(0.01)
+    state, other = (new_state(optimizer=lambda p, lr, rate=r: torch.optim.SGD(p, rate)) for r in (rate, rate.clone()))
+    other.optimizers[0].param_groups[0]["lr"].fill_(0.25)
+    Checkpoints(tmp_path).save(other)
+    Checkpoints(tmp_path).start(state, resume=True)
+    assert state.optimizers[0].param_groups[0]["lr"] is rate
+    assert rate == 0.25
+
+
 @pytest.mark.parametrize("failing", ["save_file", "write_json"])
 def test_a_failed_save_leaves_the_old_checkpoint_and_nothing_else(tmp_path, monkeypatch, failing):
     kept = Checkpoints(tmp_path, keep=1).save(new_state(count=1))

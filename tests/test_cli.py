@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -377,6 +379,23 @@ def test_mistakes_are_told_in_a_line(arguments, words, place, monkeypatch):
 def test_wrong_usage_has_exit_code_two(arguments, place, monkeypatch):
     monkeypatch.chdir(place)
     assert run(*arguments).exit_code == 2
+
+
+def test_a_fresh_process_can_use_a_model(place, tmp_path):
+    program = "from degp.cli import main; main()"
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "predict",
+        place / "numbers",
+        place / "test.csv",
+        "--out",
+        tmp_path / "p.csv",
+    ]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(read_table(tmp_path / "p.csv")) == 40
 
 
 def test_any_method_has_a_page(place, tmp_path):

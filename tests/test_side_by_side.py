@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from degp import Batch, Ensemble, Gaussian, UniformBox, fit, objectives
+from degp import Batch, Categorical, Ensemble, Gaussian, UniformBox, fit, objectives
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP
 from degp.priors.evidence import most_likely_scales
@@ -180,3 +180,13 @@ def test_a_selection_that_is_broken_off_goes_on_to_the_same_end(networks, data, 
     again = run(checkpoints)
     assert again.validation_nll == whole.validation_nll
     assert torch.equal(again.ensemble(data.inputs), whole.ensemble(data.inputs))
+
+
+def test_a_temperature_never_claims_more_than_the_validation_rows_can_show():
+    """All 40 rows right: the best temperature leaves each row a chance of being wrong of about one in 40, not none."""
+    labels = torch.arange(40) % 3
+    outputs = 5.0 * torch.nn.functional.one_hot(labels, 3).float().expand(M, -1, -1)
+    likelihood, variant = Categorical(1.0), objectives.de(Categorical(1.0))
+    calibrate(likelihood, variant, outputs, labels)
+    wrong = 1 - likelihood.mixture(outputs).probabilities.max(-1).values.mean()
+    assert 0.5 / 41 < float(wrong) < 1 / 41

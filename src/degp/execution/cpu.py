@@ -18,7 +18,7 @@ def settle_cpu() -> None:
     gives large freed blocks back to the system, so that every step pays for fresh pages: it keeps them from here on.
     """
     with no_denormals():
-        torch.ones(2**20).add_(1)  # large enough to be done by all threads
+        torch.ones(2**20, device="cpu").add_(1)  # large enough to be done by all threads
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
@@ -31,7 +31,7 @@ def settle_cpu() -> None:
 @contextmanager
 def no_denormals() -> Iterator[None]:
     """Denormal numbers count as zero in this thread within the block; then as before."""
-    before = float(torch.tensor(1e-39) * 1) == 0.0
+    before = float(torch.tensor(1e-39, device="cpu") * 1) == 0.0
     torch.set_flush_denormal(True)
     try:
         yield

@@ -31,12 +31,14 @@ class Measure:
         unit: "share", "target" (that of the targets), "nats" or "plain".
         best: "lower", "higher", the number to be met, or None where neither is better by itself.
         compute: its value from the columns of the data.
+        least: the lowest value that it can have; an interval does not reach below it.
     """
 
     label: str
     unit: str
     best: str | float | None
     compute: Callable[..., float]
+    least: float = 0.0
 
 
 def evaluate_regression(
@@ -136,7 +138,7 @@ def _regression_measures(level: float) -> dict[str, Measure]:
     return {
         "rmse": Measure("RMSE", "target", "lower", lambda m, v, y: metrics.rmse(m, y)),
         "mae": Measure("Mean absolute error", "target", "lower", lambda m, v, y: metrics.mae(m, y)),
-        "nll": Measure("Negative log-likelihood", "nats", "lower", metrics.gaussian_nll),
+        "nll": Measure("Negative log-likelihood", "nats", "lower", metrics.gaussian_nll, -math.inf),
         "crps": Measure("CRPS", "target", "lower", metrics.crps),
         **coverages,
         "interval_width": Measure(
@@ -151,6 +153,7 @@ def _regression_measures(level: float) -> dict[str, Measure]:
             "plain",
             "higher",
             lambda m, v, y: rank_correlation((y - m).abs().flatten(), v.flatten()),
+            -1.0,
         ),
     }
 
@@ -200,7 +203,7 @@ def _measure(
             "unit": measure.unit,
             "best": measure.best,
             "value": finite(value),
-            "low": finite(max(low, 0.0) if measure.unit == "share" else low),
+            "low": finite(max(low, measure.least)),
             "high": finite(min(high, 1.0) if measure.unit == "share" else high),
         }
         for (name, measure), (value, low, high) in zip(measures.items(), triples, strict=True)

@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.optim import Optimizer
 
 from degp.execution import Compiled, Execution, Folded, Loop, Recomputed, Vmap
 from degp.files import new_folder, write_json
@@ -130,15 +131,29 @@ def _restore(state: TrainState, saved: dict[str, Any]) -> None:
     state.ensemble.load_state_dict(saved["ensemble"])
     if isinstance(state.objective, torch.nn.Module):
         state.objective.load_state_dict(saved["objective"])
-    for name in ("optimizers", "schedulers"):
-        for own, theirs in zip(getattr(state, name), saved[name], strict=True):
-            own.load_state_dict(theirs)
+    for optimizer, theirs in zip(state.optimizers, saved["optimizers"], strict=True):
+        _load_optimizer(optimizer, theirs)
+    for scheduler, theirs in zip(state.schedulers, saved["schedulers"], strict=True):
+        scheduler.load_state_dict(theirs)
     state.generator.set_state(saved["generator"])
     torch.set_rng_state(saved["global_generator"])
     state.ensemble.execution = WAYS.get(saved["execution"], state.ensemble.execution)
     state.history = History(saved["history"])
     for name in PLAIN:
         setattr(state, name, saved[name])
+
+
+def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Keeps rates that are tensors where they are: torch would put the file's in their place, which lie on the CPU.
+
+    A CUDA graph takes a rate on the CPU for a constant, and the scheduler's changes would be lost on it.
+    """
+    kept = [{key: v for key, v in group.items() if isinstance(v, Tensor)} for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    for group, tensors in zip(optimizer.param_groups, kept, strict=True):
+        for key, tensor in tensors.items():
+            tensor.copy_(torch.as_tensor(group[key]))
+            group[key] = tensor
 
 
 def _classes(state: TrainState) -> list[str]:
