@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import divergence, estimators, images, members, steps, tables
+from benchmarks import divergence, estimators, images, members, shipping, steps, tables
 from degp.report import save_results
 
 BENCHMARKS = {
@@ -18,6 +18,7 @@ BENCHMARKS = {
     "estimators": estimators,
     "tables": tables,
     "images": images,
+    "shipping": shipping,
 }
 
 

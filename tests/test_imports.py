@@ -27,12 +27,13 @@ BESIDE = {
 # Rooms on top see everything, and only each other sees them. The root is `degp/__init__.py`.
 ROOT = "degp"
 TOP = {
-    *{ROOT, "demo", "selection", "tabular", "sklearn", "saving", "table_model"},
+    *{ROOT, "demo", "selection", "tabular", "sklearn", "saving", "table_model", "export"},
     *{"botorch", "bandits", "imaging", "config", "cli", "__main__"},
 }
 
 OPTIONAL = {
     *{"botorch", "gpytorch", "linear_operator", "jinja2", "matplotlib", "pandas", "pooch", "rich", "sklearn", "typer"},
+    *{"onnx", "onnxruntime", "onnxscript"},
     *{"PIL", "beartype", "hypothesis", "pyarrow", "pytest", "scipy", "torchmetrics"},
 }
 

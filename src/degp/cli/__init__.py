@@ -1,4 +1,4 @@
-"""The command line: `degp demo` to begin with, then `fit`, `predict`, `evaluate`, `report` and `update` for tables."""
+"""The command line: `demo` to begin with; `fit`, `predict`, `evaluate`, `report`, `update`, `export` for tables."""
 
 from typing import Annotated
 
@@ -14,6 +14,7 @@ import degp
 from degp.cli import data
 from degp.cli.console import Commands, console
 from degp.cli.demo import demo
+from degp.cli.exporting import export
 from degp.cli.judging import evaluate, report
 from degp.cli.predicting import predict
 from degp.cli.training import fit, update
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, fit, predict, evaluate, report, update):
+for command in (demo, fit, predict, evaluate, report, update, export):
     app.command()(command)
 app.add_typer(data.app, name="data")
 

@@ -1,0 +1,62 @@
+"""`degp export`: a model as one ONNX graph, for programs without Python."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from degp.cli import options
+from degp.cli.console import line, print_json
+
+if TYPE_CHECKING:
+    from degp.saving import Estimator
+
+
+def export(
+    model: options.Model,
+    onnx: Annotated[Path, typer.Option(help="Where to write the graph.", show_default=False)],
+    double: Annotated[bool, typer.Option("--double", help="In float64 instead of float32.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write the model as one ONNX graph: features in, prediction and uncertainty out.
+
+    The graph takes the features that the model's preprocessing makes of a table, as numbers in their original units, in
+    the order that is said. Where onnxruntime is installed, its answers are compared with the model's.
+    """
+    import torch
+
+    from degp.export import export_onnx
+    from degp.saving import load_model
+
+    said, loaded = Console(stderr=json, quiet=quiet), load_model(model, device="cpu")
+    try:
+        path = export_onnx(loaded.estimator, onnx, dtype=torch.float64 if double else torch.float32)
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+    names = list(loaded.preprocessing.features) if loaded.preprocessing is not None else []
+    difference = _difference(loaded.estimator, path)
+    line(f"Saved: {path}", said)
+    line(f"  takes features (rows, {loaded.estimator.n_features_in_}): {_few(names)}", said)
+    if difference is not None:
+        unit = "in probability" if hasattr(loaded.estimator, "classes_") else "of the target's std"
+        line(f"  onnxruntime and the model differ by at most {difference:.1e} {unit}", said)
+    if json:
+        print_json({"onnx": str(path), "features": names, "difference": difference})
+
+
+def _difference(estimator: "Estimator", path: Path) -> float | None:
+    """The largest difference on random rows about the training data's mean; None where onnxruntime is missing."""
+    from degp.export import difference
+
+    try:
+        return difference(estimator, path, rows=256, random=np.random.default_rng(0))
+    except ModuleNotFoundError:
+        return None
+
+
+def _few(names: list[str], most: int = 8) -> str:
+    more = f" … and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,272 @@
+"""A fitted model as one ONNX graph: features in, predictions and their uncertainty out, without Python or torch.
+
+    export_onnx(load_model("model").estimator, "model.onnx")
+
+The graph takes what the estimator takes, numbers in their original units, any number of rows at a time. Its outputs are
+those of `predict` and `uncertainty`, or of `predict_proba` and `uncertainty` for classes, whose draws of the function
+are the estimator's own, stored in the graph.
+"""
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+import degp
+from degp.data.standardise import Standardiser
+from degp.ensemble import Ensemble
+from degp.execution import NotFoldable, folded
+from degp.files import new_file
+from degp.gaussian import Coefficients
+from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
+from degp.sklearn import DEGPClassifier, DEGPRegressor
+
+NUM_DRAWS = 1000  # as many as `predict_proba` takes
+Estimator = DEGPRegressor | DEGPClassifier
+REGRESSION = ("mean", "epistemic", "aleatoric", "total")
+CLASSES = ("probabilities", "epistemic", "aleatoric", "total")
+
+
+def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = torch.float32) -> Path:
+    """Writes the graph, whole or not at all: `features` (N, D) to the outputs of the estimator's kind.
+
+    Variances are in the square of the target's unit, uncertainties of classes in nats. Names of the features and of the
+    classes are in the file's metadata.
+
+    Args:
+        dtype: of inputs, weights and outputs; float32 equals the estimator to about 1e-6 of the target's std.
+    """
+    check_is_fitted(estimator)
+    _require_onnx()
+    graph = graph_of(estimator).to(dtype).eval()
+    names = REGRESSION if isinstance(estimator, DEGPRegressor) else CLASSES
+    example = torch.zeros(2, estimator.n_features_in_, dtype=dtype)
+    with _quiet_exporter(), torch.no_grad():
+        program = torch.onnx.export(
+            graph,
+            (example,),
+            dynamo=True,
+            input_names=["features"],
+            dynamic_shapes={"features": {0: torch.export.Dim("rows")}},
+            verbose=False,
+        )
+    assert program is not None
+    _name_outputs(program.model.graph, names)
+    program.model.metadata_props.update(_metadata(estimator))
+    path = Path(path)
+    with new_file(path) as draft:
+        program.save(str(draft), external_data=False)
+    return path
+
+
+def run_onnx(path: Path | str, features: Float[np.ndarray, "N D"]) -> dict[str, np.ndarray]:
+    """The outputs of an exported graph by name, by onnxruntime: for trying it out."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (entry,) = session.get_inputs()
+    kind = np.float64 if "double" in entry.type else np.float32
+    values = session.run(None, {entry.name: np.asarray(features, dtype=kind)})
+    return {output.name: value for output, value in zip(session.get_outputs(), values, strict=True)}
+
+
+def difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
+    """How far an exported graph is from its estimator at most on random rows, in the target's std or probability."""
+    scaling = estimator.input_scaling_
+    features = np.array(scaling.mean) + np.array(scaling.std) * random.standard_normal((rows, len(scaling.mean)))
+    outputs = run_onnx(path, features)
+    if isinstance(estimator, DEGPClassifier):
+        return float(np.abs(outputs["probabilities"] - estimator.predict_proba(features)).max())
+    unit = np.array(estimator.target_scaling_.std)
+    spread = np.sqrt(outputs["total"]) - np.sqrt(estimator.uncertainty(features).total)
+    off = np.stack([outputs["mean"] - estimator.predict(features), spread])
+    return float((np.abs(off).reshape(2 * rows, -1) / unit).max())
+
+
+def graph_of(estimator: Estimator) -> nn.Module:
+    """The prediction as a network of plain operations, from features in original units."""
+    if isinstance(estimator, DEGPRegressor):
+        return _Regression(estimator)
+    return _Classification(estimator)
+
+
+class _Members(nn.Module):
+    """Features (N, D) in original units to the members' outputs (M, N, C)."""
+
+    def __init__(self, ensemble: Ensemble, scaling: Standardiser) -> None:
+        super().__init__()
+        self.centre, self.width = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
+        self.stacked = copy.deepcopy(ensemble.stacked)
+        self.program = None if self.stacked is None else _program(self.stacked)
+        self.apart = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        points = ((features - self.centre) / self.width).float().to(features.dtype)  # rounded as the estimator does
+        if self.program is None:
+            return torch.stack([member(points) for member in self.apart or ()])
+        assert self.stacked is not None
+        return self.program(dict(self.stacked.named_parameters()), dict(self.stacked.named_buffers()), points)
+
+
+class _Process(nn.Module):
+    """q at each point by itself: mean, rotated deviations and λ, with what later labels have taught.
+
+    m + Aᵀμ,  R⁻¹A,  λ(x) = ε tr k(x, x) / C        theory/posterior.md (3), theory/conditioning.md (3)
+    """
+
+    def __init__(self, epsilon: float, coefficients: Coefficients | None) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.updated = coefficients is not None
+        if coefficients is not None:
+            root = coefficients.precision_root.cpu()
+            self.shift = nn.Buffer(coefficients.mean.cpu())
+            self.rotation = nn.Buffer(torch.linalg.inv(root))
+
+    def forward(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean = outputs.mean(0)
+        deviations = (outputs - mean) / len(outputs) ** 0.5
+        variance = deviations.square().sum(0)
+        nugget = (self.epsilon * variance.mean(1, keepdim=True)).expand_as(variance)
+        if self.updated:
+            mean = mean + torch.einsum("m,mnc->nc", self.shift, deviations)
+            deviations = torch.einsum("km,mnc->knc", self.rotation, deviations)
+        return mean, deviations, nugget
+
+
+def _process_of(estimator: Estimator) -> _Process:
+    """A plain ensemble is a mixture: without λ, until labels have been taken in."""
+    mixture = estimator.objective != "degp" and estimator.coefficients_ is None
+    return _Process(0.0 if mixture else estimator.epsilon, estimator.coefficients_)
+
+
+class _Regression(nn.Module):
+    def __init__(self, estimator: DEGPRegressor) -> None:
+        super().__init__()
+        self.members = _Members(estimator.ensemble_, estimator.input_scaling_)
+        self.process = _process_of(estimator)
+        scaling = estimator.target_scaling_
+        self.offset, self.unit = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
+        self.single = estimator.single_target_
+        self.by_input = isinstance(estimator.likelihood_, HeteroscedasticGaussian)
+        self.mixture = self.process.epsilon == 0
+        self.log_noise = nn.Buffer(_log_noise(estimator.likelihood_))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.members(features)
+        mean, deviations, nugget = self.process(outputs)
+        epistemic = deviations.square().sum(0) + nugget
+        C = len(self.offset)
+        aleatoric = self._aleatoric(outputs[..., C:], mean[:, C:], epistemic[:, C:]) + 0 * mean[:, :C]
+        mean, epistemic = mean[:, :C], epistemic[:, :C]
+        square = self.unit.square()
+        parts = (
+            self.offset + self.unit * mean,
+            square * epistemic,
+            square * aleatoric,
+            square * (epistemic + aleatoric),
+        )
+        return tuple(part.squeeze(1) for part in parts) if self.single else parts
+
+    def _aleatoric(self, members: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """σ²; or E eˢ where the network says the noise, under q or over the members."""
+        if not self.by_input:
+            return self.log_noise.exp()
+        if self.mixture:
+            return (members + self.log_noise).exp().mean(0)
+        return (mean + self.log_noise + variance / 2).exp()
+
+
+class _Classification(nn.Module):
+    def __init__(self, estimator: DEGPClassifier) -> None:
+        super().__init__()
+        assert isinstance(estimator.likelihood_, Categorical)
+        self.members = _Members(estimator.ensemble_, estimator.input_scaling_)
+        self.process = _process_of(estimator)
+        self.temperature = nn.Buffer(estimator.likelihood_.temperature.detach().cpu())
+        M, C = len(estimator.ensemble_), len(estimator.classes_)
+        generator = torch.Generator(estimator.device).manual_seed(estimator.seed_)
+        # the very numbers that `ClassPredictive.from_posterior` draws
+        normal = torch.randn(NUM_DRAWS, M + C, dtype=torch.float64, device=estimator.device, generator=generator)
+        self.z, self.e = nn.Buffer(normal[:, :M].cpu()), nn.Buffer(normal[:, None, M:].cpu())
+
+    def forward(self, features: Tensor) -> tuple[Tensor, ...]:
+        outputs = self.members(features)
+        draws = outputs
+        if self.process.epsilon:
+            mean, deviations, nugget = self.process(outputs)
+            draws = mean + torch.einsum("sm,mnc->snc", self.z, deviations) + nugget.sqrt() * self.e
+        each = torch.softmax(draws / self.temperature, dim=-1)
+        probabilities = each.mean(0)
+        total, aleatoric = _entropy(probabilities), _entropy(each).mean(0)
+        return probabilities, total - aleatoric, aleatoric, total
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    """−Σ p log p with 0 log 0 = 0, by operations that ONNX has."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
+
+
+def _program(stacked: nn.Module) -> Any:
+    try:
+        return folded(stacked)
+    except NotFoldable:
+        return None
+
+
+def _log_noise(likelihood: Any) -> Float[Tensor, ""]:
+    if isinstance(likelihood, HeteroscedasticGaussian):
+        return likelihood.log_base.detach().cpu()
+    assert isinstance(likelihood, Gaussian)
+    return likelihood.log_variance.detach().cpu()
+
+
+def _name_outputs(graph: Any, names: Sequence[str]) -> None:
+    """Gives the outputs their names, and others to values inside that have one of these, such as `mean`."""
+    for node in graph:
+        for value in node.outputs:
+            value.name = f"inner_{value.name}"
+    for value, name in zip(graph.outputs, names, strict=True):
+        value.name = name
+
+
+def _metadata(estimator: Estimator) -> dict[str, str]:
+    names: Sequence[str] = getattr(estimator, "feature_names_in_", ())
+    facts = {"degp": degp.__version__, "objective": estimator.objective, "members": len(estimator.ensemble_)}
+    facts |= {"features": [str(name) for name in names]}
+    if isinstance(estimator, DEGPClassifier):
+        facts |= {"classes": [str(label) for label in estimator.classes_]}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in facts.items()}
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """The exporter's remarks about itself and about libraries that are not there are kept from users."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx as _onnx  # noqa: F401
+        import onnxscript as _onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"exporting needs {error.name}: pip install 'degp[onnx]'") from None
