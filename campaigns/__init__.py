@@ -1,0 +1,1 @@
+"""Campaigns against the library: runs that are killed, files that are broken, hours of use."""

@@ -1,0 +1,58 @@
+"""Hours of fit, predict and update in one process: memory and open files must not grow."""
+
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from degp.saving import load_model, save_model
+from degp.sklearn import DEGPRegressor
+
+WARM_UP = 20  # cycles before the first look: caches fill
+
+
+def main(minutes: Annotated[float, typer.Option(help="How long.")] = 60.0) -> None:
+    """Fit, predict, update, save and load, over and over."""
+    console = Console()
+    looks = campaign(60 * minutes)
+    (first, *_), last = looks, looks[-1]
+    most = max(memory for _, memory, _ in looks)
+    console.print(
+        f"{last[0]} cycles in {minutes:g} minutes: memory {first[1]:.0f} → {last[1]:.0f} MiB, at most {most:.0f}; "
+        f"open files {first[2]} → {last[2]}",
+        highlight=False,
+    )
+    raise typer.Exit(1 if last[2] > first[2] or last[1] > 1.1 * first[1] + 32 else 0)
+
+
+def campaign(seconds: float) -> list[tuple[int, float, int]]:
+    """(cycles, MiB of memory, open files) now and then, from after the warm-up."""
+    looks, start, cycle = [], time.perf_counter(), 0
+    with TemporaryDirectory(prefix="degp-soak-") as folder:
+        while cycle < WARM_UP or time.perf_counter() - start < seconds:
+            _cycle(Path(folder), cycle)
+            cycle += 1
+            if cycle >= WARM_UP and cycle % 10 == 0:
+                looks.append((cycle, _memory(), len(os.listdir("/proc/self/fd"))))
+    return looks or [(cycle, _memory(), len(os.listdir("/proc/self/fd")))]
+
+
+def _cycle(folder: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((60, 3))
+    y = X[:, 0] + 0.1 * random.standard_normal(60)
+    model = DEGPRegressor(members=3, hidden_layers=(8,), max_epochs=3, alphas=(0.1, 1.0), random_state=seed).fit(X, y)
+    model.update(X[:5], y[:5])
+    save_model(folder / "model", model)
+    load_model(folder / "model").estimator.predict(X, return_std=True)
+
+
+def _memory() -> float:
+    """MiB of this process that lie in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
