@@ -30,14 +30,14 @@ def main(minutes: Annotated[float, typer.Option(help="How long.")] = 60.0) -> No
     raise typer.Exit(1 if last[2] > first[2] or last[1] > 1.1 * first[1] + 32 else 0)
 
 
-def campaign(seconds: float) -> list[tuple[int, float, int]]:
+def campaign(seconds: float, *, warm_up: int = WARM_UP) -> list[tuple[int, float, int]]:
     """(cycles, MiB of memory, open files) now and then, from after the warm-up."""
     looks, start, cycle = [], time.perf_counter(), 0
     with TemporaryDirectory(prefix="degp-soak-") as folder:
-        while cycle < WARM_UP or time.perf_counter() - start < seconds:
+        while cycle < warm_up or time.perf_counter() - start < seconds:
             _cycle(Path(folder), cycle)
             cycle += 1
-            if cycle >= WARM_UP and cycle % 10 == 0:
+            if cycle >= warm_up and cycle % 10 == 0:
                 looks.append((cycle, _memory(), len(os.listdir("/proc/self/fd"))))
     return looks or [(cycle, _memory(), len(os.listdir("/proc/self/fd")))]
 
