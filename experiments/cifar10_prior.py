@@ -1,0 +1,73 @@
+"""CIFAR-10: DE-GP by the networks of its prior: their depth and number, redrawn or fixed (the paper's ablation).
+
+All else as in `cifar10`. The paper varies the depth with ResNet-56 and ResNet-110 as members; the number of draws and
+drawing them once are ours.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from degp.imaging import PriorNetworks
+from degp.nets import lite_resnet_features
+from experiments import cifar10
+from experiments.image_runs import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Minutes,
+    Place,
+    Run,
+    Seeds,
+    Smoke,
+    chosen,
+    do_runs,
+    draw_curves,
+    judged,
+    numbers,
+    tried_out,
+    write_summary,
+)
+
+
+def _networks(depth: int, num_draws: int = 10, *, redrawn: bool = True) -> PriorNetworks:
+    return PriorNetworks(partial(lite_resnet_features, depth), num_draws, redrawn)
+
+
+PRIORS = {
+    "lite resnet8": _networks(8),
+    "lite resnet20": _networks(20),
+    "lite resnet56": _networks(56),
+    "lite resnet20 fixed": _networks(20, redrawn=False),
+    "lite resnet20 S=64": _networks(20, 64),
+    "lite resnet20 S=64 fixed": _networks(20, 64, redrawn=False),
+}
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = Path(
+        "experiments/results/cifar10_prior"
+    ),
+    checkpoints: CheckpointFolder = None,
+    priors: Annotated[str, typer.Option(help=f"Any of {', '.join(PRIORS)}; separated by commas.")] = ",".join(PRIORS),
+    network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}.")] = "resnet20",
+    seeds: Seeds = "0,1,2",
+    epochs: int = 200,
+    device: Device = DEVICE,
+    minutes: Minutes = None,
+    smoke: Smoke = False,
+) -> None:
+    """DE-GP for each prior."""
+    place = Place.open(out, checkpoints, device, minutes, smoke)
+    shared = cifar10.recipe(network, "degp", epochs)
+    runs = [
+        Run(network, prior, replace(shared, prior=PRIORS[prior]), seed)
+        for seed in numbers(seeds)
+        for prior in chosen(priors, PRIORS)
+    ]
+    do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(device), judged)
+    write_summary(place)
+    draw_curves(place, cifar10.FIGURES)

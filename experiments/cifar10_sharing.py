@@ -1,0 +1,88 @@
+"""CIFAR-10 with weight sharing: ten heads on one ResNet-20.
+
+Heads are MLPs 64-64-64-10, α = 0.05; the learning rates are the nominal ones, 0.01 for the trunk and 0.1 for the heads.
+(In the authors' code the warm-up sets both to 0.01 and never restores the heads' own.) All else as in `cifar10`.
+"""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from degp.imaging import Recipe, Trunk
+from degp.nets import mlp, resnet_features
+from experiments import cifar10
+from experiments.image_runs import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Methods,
+    Minutes,
+    Place,
+    Run,
+    Seeds,
+    Smoke,
+    chosen,
+    do_runs,
+    draw_curves,
+    judged,
+    numbers,
+    tiny_features,
+    tried_out,
+    write_summary,
+)
+
+METHODS: dict[str, dict[str, Any]] = {
+    "de": {"method": "de", "beta": 0.0},
+    "rde": {"method": "rde", "beta": 0.1},
+    "degp": {"method": "degp", "alpha": 0.05, "beta": 0.1},
+}
+NETWORK = "resnet20 trunk"
+TRUNK_RATE, HEADS_RATE = 0.01, 0.1
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = Path(
+        "experiments/results/cifar10_sharing"
+    ),
+    checkpoints: CheckpointFolder = None,
+    methods: Methods = ",".join(METHODS),
+    seeds: Seeds = "0,1,2",
+    epochs: int = 200,
+    device: Device = DEVICE,
+    minutes: Minutes = None,
+    smoke: Smoke = False,
+) -> None:
+    """DE, rDE and DE-GP whose members share a trunk."""
+    place = Place.open(out, checkpoints, device, minutes, smoke)
+    do_runs(place, planned(methods, seeds, epochs, smoke), cifar10.image_sets(smoke).to(device), judged)
+    write_summary(place)
+    draw_curves(place, cifar10.FIGURES)
+
+
+def planned(methods: str, seeds: str, epochs: int, smoke: bool) -> list[Run]:
+    """The runs that the command line asks for, seed by seed."""
+    runs = [
+        Run(NETWORK, cifar10.PRIOR, recipe(method, epochs), seed)
+        for seed in numbers(seeds)
+        for method in chosen(methods, METHODS)
+    ]
+    return [_with_tiny_trunk(run) for run in tried_out(runs)] if smoke else runs
+
+
+def recipe(method: str, epochs: int = 200) -> Recipe:
+    """The settings of `METHODS`, with a ResNet-20 as trunk."""
+    return replace(
+        cifar10.recipe("resnet20", "degp", epochs),
+        make_network=partial(mlp, 64, (64, 64), 10),
+        learning_rate=HEADS_RATE,
+        trunk=Trunk(partial(resnet_features, 20), TRUNK_RATE),
+        **METHODS[method],
+    )
+
+
+def _with_tiny_trunk(run: Run) -> Run:
+    trunk = Trunk(tiny_features, TRUNK_RATE)
+    return replace(run, recipe=replace(run.recipe, make_network=partial(mlp, 16, (8,), 10), trunk=trunk))

@@ -1,0 +1,291 @@
+"""What the experiments on images share at the command line: runs that are done once, go on, and end by the clock."""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import nn
+
+from degp.files import new_file, write_json
+from degp.imaging import (
+    Deadline,
+    ImageSets,
+    OutOfTime,
+    Recipe,
+    Trained,
+    assess,
+    is_kept,
+    keep,
+    load_kept,
+    train,
+)
+from degp.imaging.figures import Line, line_panels
+from degp.imaging.recipe import METHODS
+from degp.report import environment, load_results, save_results
+from degp.report.figures import save_figure
+from degp.training import Checkpoints
+from degp.typing import Batch
+
+Records = list[dict[str, Any]]
+SCORES = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted", "member_accuracy")
+OOD_SCORES = ("auroc_mi", "auroc_entropy", "auroc_maxprob", "fpr95_mi", "error_mi_10", "error_coverage_10")
+USUAL_PRIORS = ("lenet", "lite resnet20")
+
+Seeds = Annotated[str, typer.Option(help="Whole numbers, separated by commas.")]
+Methods = Annotated[str, typer.Option(help="Names, separated by commas.")]
+CheckpointFolder = Annotated[
+    Path | None, typer.Option(help="For unfinished runs and trained members; `checkpoints` in OUT by default.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Minutes = Annotated[
+    float | None, typer.Option(help="Save and stop after this time; the same command goes on from there.")
+]
+Smoke = Annotated[bool, typer.Option(help="Tiny networks, made-up images, into OUT/smoke: does it run?")]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where results and trained members go, and until when there is time."""
+
+    out: Path
+    checkpoints: Path
+    device: str
+    deadline: Deadline
+
+    @classmethod
+    def open(cls, out: Path, checkpoints: Path | None, device: str, minutes: float | None, smoke: bool) -> "Place":
+        """The place that the command line names; what is only tried out stays apart."""
+        out = out / "smoke" if smoke else out
+        torch.backends.cudnn.benchmark = True
+        return cls(out, checkpoints or out / "checkpoints", device, Deadline(minutes))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recipe and a seed, with words for its networks."""
+
+    network: str
+    prior: str
+    recipe: Recipe
+    seed: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What tells this run from others, as its record has it."""
+        functional = self.recipe.method == "degp"
+        return {
+            "network": self.network,
+            "method": METHODS[self.recipe.method],
+            "alpha": self.recipe.alpha if functional else None,
+            "beta": self.recipe.beta,
+            "prior": self.prior if functional else None,
+            "members": self.recipe.members,
+            "epochs": self.recipe.epochs,
+            "seed": self.seed,
+        }
+
+    @property
+    def name(self) -> str:
+        """The facts as the name of a folder."""
+        words = [f"{key}-{value}" for key, value in self.facts.items() if value is not None]
+        return re.sub(r"[^\w.-]+", "-", "_".join(words))
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Scores of a run, and its curves by name."""
+
+    scores: dict[str, Any]
+    curves: dict[str, Line]
+
+
+Judge = Callable[[Trained, ImageSets], Findings]
+
+
+def numbers(text: str) -> list[int]:
+    """Seeds from the command line."""
+    return [int(word) for word in text.split(",")]
+
+
+def chosen(text: str, known: Iterable[str]) -> list[str]:
+    """Names from the command line, all of them known."""
+    names = text.split(",")
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise typer.BadParameter(f"there is no {', '.join(unknown)}; choose among {', '.join(known)}")
+    return names
+
+
+def do_runs(place: Place, runs: Sequence[Run], sets: ImageSets, judge: Judge) -> None:
+    """Trains and judges the runs that are not in metrics.json yet, and saves after each."""
+    for run in runs:
+        if is_in(records_in(place), run):
+            continue
+        typer.echo(f"{label(run.facts)}, {run.network}, seed {run.seed}: {run.recipe.epochs} epochs")
+        try:
+            trained = members_of(place, run, sets.train)
+        except OutOfTime as reason:
+            typer.echo(f"{reason}; the same command goes on from there")
+            return
+        _add(place, run, trained, judge(trained, sets))
+
+
+def members_of(place: Place, run: Run, data: Batch) -> Trained:
+    """A run's members from the checkpoint folder, trained first where they are not there; what is scored is kept."""
+    folder = place.checkpoints / run.name
+    if not is_kept(folder):
+        if not place.deadline.allows():
+            raise OutOfTime("the time is up")
+        unfinished = Checkpoints(folder / "training", every=20 * -(-len(data) // run.recipe.batch_size), keep=1)
+        keep(train(run.recipe, data, seed=run.seed, checkpoints=unfinished, deadline=place.deadline), folder)
+        shutil.rmtree(unfinished.folder)
+    return load_kept(folder, run.recipe, seed=run.seed, device=place.device)
+
+
+def judged(trained: Trained, sets: ImageSets) -> Findings:
+    """All scores, with the curves of training and of error against uncertainty."""
+    assessment = assess(trained, sets)
+    epochs = trained.history.column("epoch")
+    curves: dict[str, Line] = {
+        "weight norm": (epochs, trained.history.column("validation/weight_norm")),
+        "training loss": (epochs, trained.history.column("loss")),
+    }
+    curve = assessment.error_curve
+    if curve is not None:
+        curves["error by uncertainty"] = (curve.threshold.tolist(), curve.error.tolist())
+    return Findings(assessment.scores, curves)
+
+
+def records_in(place: Place) -> Records:
+    """What metrics.json has, if it is there."""
+    return load_results(place.out)["records"] if (place.out / "metrics.json").exists() else []
+
+
+def known(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The values with None for NaN and infinity, which JSON does not have."""
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+
+
+def is_in(records: Records, run: Run) -> bool:
+    """Whether one of the records is of this run."""
+    return any(all(record.get(key) == value for key, value in run.facts.items()) for record in records)
+
+
+def draw_curves(place: Place, axes: Mapping[str, tuple[str, str]]) -> None:
+    """A figure for each name of curves there are, with labels for x and y; a panel a network."""
+    for name, (x_label, y_label) in axes.items():
+        panels = _lines_in(place, name)
+        if panels:
+            figure = line_panels(panels, x_label=x_label, y_label=y_label)
+            save_figure(figure, place.out / f"{name.replace(' ', '_')}.png")
+
+
+def label(facts: Mapping[str, Any]) -> str:
+    """The method, and for DE-GP its weights, with the prior where it is not the usual one."""
+    if facts["method"] != "DE-GP":
+        return facts["method"]
+    prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
+    return f"DE-GP α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}"
+
+
+def write_summary(place: Place, scores: Sequence[str] = (*SCORES, *OOD_SCORES)) -> None:
+    """`summary.md`: mean ± standard error over the seeds, a row a network and method; also on the screen."""
+    groups: dict[tuple[str, str, int], Records] = {}
+    for record in records_in(place):
+        groups.setdefault((record["network"], label(record), record["epochs"]), []).append(record)
+    if not groups:
+        return
+    columns = [score for score in scores if any(score in r for own in groups.values() for r in own)]
+    lines = [f"| network | method | epochs | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 4) + "|"]
+    for (network, method, epochs), own in groups.items():
+        cells = [_cell([r[score] for r in own if r.get(score) is not None]) for score in columns]
+        lines.append(f"| {network} | {method} | {epochs} | {len(own)} | {' | '.join(cells)} |")
+    text = "\n".join(lines) + "\n"
+    with new_file(place.out / "summary.md") as draft:
+        draft.write_text(text, encoding="utf-8")
+    typer.echo(text)
+
+
+def tiny(channels: int = 3, classes: int = 10) -> nn.Sequential:
+    """The smallest network with all kinds of layers, to try an experiment out."""
+    return nn.Sequential(nn.BatchNorm2d(channels), *tiny_features(channels), nn.Linear(16, classes))
+
+
+def tiny_features(channels: int = 3) -> nn.Sequential:
+    """The same without BatchNorm and read-out."""
+    return nn.Sequential(nn.Conv2d(channels, 4, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+
+def tried_out(runs: Sequence[Run], channels: int = 3, classes: int = 10) -> list[Run]:
+    """The runs of the first seed with tiny networks, three members and two epochs."""
+
+    def small(run: Run) -> Run:
+        recipe = replace(
+            run.recipe,
+            make_network=partial(tiny, channels, classes),
+            prior=replace(run.recipe.prior, make_features=partial(tiny_features, channels), num_draws=3),
+            members=3,
+            epochs=2,
+            batch_size=16,
+        )
+        return replace(run, network="tiny", recipe=recipe)
+
+    return [small(run) for run in runs if run.seed == runs[0].seed]
+
+
+def made_up(channels: int = 3, size: int = 32, classes: int = 10) -> ImageSets:
+    """Images of noise, brighter from class to class; the foreign ones are all noise."""
+    generator = torch.Generator().manual_seed(0)
+
+    def images(number: int, contrast: float) -> Batch:
+        labels = torch.randint(classes, (number,), generator=generator)
+        noise = torch.rand(number, channels, size, size, generator=generator)
+        levels = 100 * noise + contrast * 155 * labels.view(-1, 1, 1, 1) / classes
+        return Batch(levels.to(torch.uint8), labels)
+
+    return ImageSets(images(64, 1.0), images(32, 1.0), images(32, 1.0), images(32, 0.0))
+
+
+def _add(place: Place, run: Run, trained: Trained, findings: Findings) -> None:
+    where = {key: environment()[key] for key in ("commit", "device")}
+    record = {**run.facts, **known(findings.scores), "seconds": trained.history.last["seconds"], **where}
+    curves = [curve for curve in _curves_in(place) if not is_in([curve], run)] + [
+        {**run.facts, "curve": name, "x": list(x), "y": list(known(dict(enumerate(y))).values())}
+        for name, (x, y) in findings.curves.items()
+    ]
+    write_json(place.out / "curves.json", curves)
+    config = run.recipe.describe() | {"network": run.network}
+    save_results(place.out, config=config, records=[*records_in(place), record])
+    typer.echo("  " + "  ".join(f"{key} {findings.scores[key]:.4f}" for key in SCORES))
+
+
+def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:
+    """Curves of one name: for each network, for each method, one line a seed."""
+    panels: dict[str, dict[str, list[Line]]] = {}
+    for curve in _curves_in(place):
+        if curve["curve"] == name:
+            y = [math.nan if value is None else value for value in curve["y"]]
+            panels.setdefault(curve["network"], {}).setdefault(label(curve), []).append((curve["x"], y))
+    return panels
+
+
+def _curves_in(place: Place) -> Records:
+    path = place.out / "curves.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def _cell(values: list[float]) -> str:
+    if not values:
+        return "–"
+    error = f" ± {stdev(values) / math.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+    return f"{mean(values):.4f}{error}"

@@ -1,0 +1,68 @@
+"""A trained ensemble's scores: in distribution, against foreign images, and with fewer members."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from degp.imaging.detection import error_curve, ood_scores
+from degp.imaging.reading import Reading, class_scores
+from degp.imaging.sets import ImageSets
+from degp.imaging.training import Trained
+from degp.metrics import ErrorUncertaintyCurve
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Scores by name, and the error against the uncertainty where there are foreign images."""
+
+    scores: dict[str, float]
+    error_curve: ErrorUncertaintyCurve | None
+
+
+def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Assessment:
+    """Scores on the test images after each method's temperature is fitted on the validation images.
+
+    `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it;
+    `member_accuracy`, the members' mean; `temperature` and `temperature_trained`; and `ood_scores`.
+    """
+    plain = Reading(trained.objective, trained.likelihood)
+    fitted = fitted_reading(trained, sets, batch_size=batch_size)
+    outputs, labels = trained.outputs(sets.test.inputs, batch_size=batch_size), sets.test.targets
+    prediction = fitted(outputs)
+    before = class_scores(plain(outputs), labels)
+    scores = class_scores(prediction, labels) | {
+        "nll_unfitted": before["nll"],
+        "ece_unfitted": before["ece"],
+        "member_accuracy": _member_accuracy(outputs, labels),
+        "temperature": fitted.likelihood.temperature.item(),
+        "temperature_trained": plain.likelihood.temperature.item(),
+    }
+    if sets.ood is None:
+        return Assessment(scores, None)
+    foreign = fitted(trained.outputs(sets.ood.inputs, batch_size=batch_size))
+    return Assessment(scores | ood_scores(prediction, labels, foreign), error_curve(prediction, labels, foreign))
+
+
+def by_size(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> list[dict[str, int | float]]:
+    """`size`, accuracy, NLL and ECE of the first 1, 2, …, M of the members, which were trained together.
+
+    Each size has its own temperature, fitted on the validation images.
+    """
+    plain = Reading(trained.objective, trained.likelihood)
+    validation, test = (trained.outputs(part.inputs, batch_size=batch_size) for part in (sets.validation, sets.test))
+    rows: list[dict[str, int | float]] = []
+    for size in range(1, len(trained.ensemble) + 1):
+        reading = plain.fitted(validation[:size], sets.validation.targets)
+        rows.append({"size": size, **class_scores(reading(test[:size]), sets.test.targets)})
+    return rows
+
+
+def fitted_reading(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Reading:
+    """The method's reading at the temperature that the validation images like best."""
+    outputs = trained.outputs(sets.validation.inputs, batch_size=batch_size)
+    return Reading(trained.objective, trained.likelihood).fitted(outputs, sets.validation.targets)
+
+
+def _member_accuracy(outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> float:
+    return (outputs.argmax(-1) == labels).double().mean().item()

@@ -1,0 +1,77 @@
+"""Figures that compare methods: lines with their seeds, and boxes over the types of corruption."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from degp.report.figures import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Line = tuple[Sequence[int | float], Sequence[int | float]]  # x and y
+STYLES = ("-", "--", ":", "-.")
+
+
+def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: str, y_label: str) -> "Figure":
+    """A panel a title; in it for each label the mean of its lines, which share their x, and each of them thinly."""
+    figure, grid = _panels(len(panels))
+    for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
+        for label, style in _styles(labelled).items():
+            for x, y in labelled[label]:
+                axes.plot(x, y, linewidth=0.6, alpha=0.4, **style)
+            ys = np.array([y for _, y in labelled[label]], dtype=float)
+            axes.plot(labelled[label][0][0], ys.mean(0), linewidth=1.6, label=label, **style)
+        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        axes.legend(fontsize="small")
+    return figure
+
+
+def box_panels(
+    panels: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], *, x_label: str, y_label: str
+) -> "Figure":
+    """A panel a title; in it for each label a row of boxes, one at each x, over the values there."""
+    figure, grid = _panels(len(panels), width=5.2)
+    for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
+        width = 0.8 / max(1, len(labelled))
+        for index, (label, style) in enumerate(_styles(labelled).items()):
+            shift = (index - (len(labelled) - 1) / 2) * width
+            boxes = labelled[label]
+            drawn = axes.boxplot(
+                list(boxes.values()),
+                positions=[x + shift for x in boxes],
+                widths=0.9 * width,
+                patch_artist=True,
+                manage_ticks=False,
+                flierprops={"markersize": 2},
+                medianprops={"color": "black"},
+            )
+            for box in drawn["boxes"]:
+                box.set(facecolor=style["color"], linestyle=style["linestyle"], alpha=0.7)
+            drawn["boxes"][0].set_label(label)
+        axes.set_xticks(sorted({x for boxes in labelled.values() for x in boxes}))
+        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        axes.legend(fontsize="small")
+    return figure
+
+
+def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(1, number, figsize=(width * number, 3.4), squeeze=False, layout="constrained")
+    return figure, grid[0]
+
+
+def _styles(labels: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Each method in its colour; several of one method, such as "DE-GP" and "DE-GP β = 0", in other strokes."""
+    strokes = {method: count() for method in {label.split()[0] for label in labels}}
+    return {
+        label: {
+            "color": COLOURS.get(label.split()[0], "#888888"),
+            "linestyle": STYLES[next(strokes[label.split()[0]]) % len(STYLES)],
+        }
+        for label in labels
+    }

@@ -1,0 +1,61 @@
+"""Trained members on disk: small, whole or not there, and enough to use them without training again."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from degp.files import new_file, write_json
+from degp.imaging.recipe import Recipe
+from degp.imaging.start import start
+from degp.imaging.training import Trained
+from degp.training import CheckpointError, History
+
+WEIGHTS, HISTORY = "members.safetensors", "history.json"
+
+
+def keep(trained: Trained, folder: Path | str) -> Path:
+    """Writes the members, the temperature and the history; weight arrays in float16, the rest as it is.
+
+    BatchNorm's statistics and biases stay in float32: they are few, and their range is theirs.
+    """
+    folder = Path(folder)
+    write_json(folder / HISTORY, trained.history.records)
+    tensors = {f"ensemble/{name}": _small(value) for name, value in trained.ensemble.state_dict().items()}
+    tensors |= {f"likelihood/{name}": value for name, value in trained.likelihood.state_dict().items()}
+    with new_file(folder / WEIGHTS) as draft:  # the last file: where it is, the others are too
+        save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, draft)
+    return folder
+
+
+def is_kept(folder: Path | str) -> bool:
+    """Whether a folder has members that `keep` wrote."""
+    return (Path(folder) / WEIGHTS).is_file()
+
+
+def load_kept(folder: Path | str, recipe: Recipe, *, seed: int, device: torch.device | str = "cpu") -> Trained:
+    """What `keep` wrote, under the recipe and the seed that it was trained by."""
+    folder = Path(folder)
+    ensemble, objective = start(recipe, seed=seed, device=device)
+    try:
+        tensors = load_file(folder / WEIGHTS)
+        history = History(json.loads((folder / HISTORY).read_text(encoding="utf-8")))
+        ensemble.load_state_dict(_part(tensors, "ensemble/"))
+        trained = Trained(recipe, ensemble.eval(), objective, history)
+        trained.likelihood.load_state_dict(_part(tensors, "likelihood/"))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{folder} must hold members of the recipe's networks, as keep wrote them, but {type(error).__name__}: "
+            f"{str(error).splitlines()[0]}; train again, or give the recipe that they were trained by"
+        ) from None
+    return trained
+
+
+def _small(value: Tensor) -> Tensor:
+    return value.half() if value.is_floating_point() and value.ndim > 2 else value
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

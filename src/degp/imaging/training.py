@@ -1,0 +1,149 @@
+"""Training by a recipe: on a GPU each step one CUDA graph in bfloat16, on a CPU as it comes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from torch.optim import SGD, Adam, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from degp.data import Normalise
+from degp.ensemble import Ensemble
+from degp.execution import Execution
+from degp.imaging.clock import Deadline, OutOfTime
+from degp.imaging.recipe import Recipe
+from degp.imaging.start import start
+from degp.likelihoods import Categorical
+from degp.priors import WeightPrior
+from degp.side_by_side import Variant
+from degp.training import Captured, Checkpoints, Eager, History, fit
+from degp.training.stepping import Stepping
+from degp.typing import Batch
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An ensemble with the recipe and the objective that it was trained by."""
+
+    recipe: Recipe
+    ensemble: Ensemble
+    objective: Variant
+    history: History
+
+    @property
+    def likelihood(self) -> Categorical:
+        """p(y | f), with the temperature as training left it."""
+        assert isinstance(self.objective.likelihood, Categorical)
+        return self.objective.likelihood
+
+    @torch.no_grad()
+    def outputs(self, images: UInt8[Tensor, "N channels H W"], *, batch_size: int = 500) -> Float[Tensor, "M N C"]:
+        """The members' outputs in evaluation mode and float32, `batch_size` images at a time."""
+        normalise = _normalise(self.recipe, images.device)
+        self.ensemble.eval()
+        return torch.cat([self.ensemble(normalise(piece)) for piece in images.split(batch_size)], dim=1)
+
+
+def train(
+    recipe: Recipe,
+    data: Batch,
+    *,
+    seed: int,
+    checkpoints: Checkpoints | None = None,
+    deadline: Deadline = Deadline(),
+    execution: Execution | None = None,
+    progress: bool | None = None,
+) -> Trained:
+    """An ensemble trained by the recipe on images in uint8, which are on the device to train on.
+
+    Equal seeds start every method from the same weights. DE, rDE and RMS then see the same batches; DE-GP, whose
+    objective draws from the same generator, sees others. The history has `validation/weight_norm` of each epoch.
+
+    Args:
+        checkpoints: where to save at the end, when the time is up, and as often as they say; a run that is there
+            already goes on.
+        deadline: training stops at the end of an epoch when the next would not be done in time.
+        execution: how the members run; by default as suits the device.
+
+    Raises:
+        OutOfTime: the deadline came before the last epoch.
+    """
+    device = data.inputs.device
+    if device.type == "cuda":
+        torch.compiler.reset()  # it keeps eight forms of a function at most, and then compiles no more
+    ensemble, objective = start(recipe, seed=seed, device=device, execution=execution)
+    optimizers = _optimizers(recipe, ensemble, objective)
+    history = fit(
+        ensemble,
+        data,
+        objective,
+        epochs=recipe.epochs,
+        batch_size=recipe.batch_size,
+        optimizer=optimizers,
+        scheduler=LambdaLR(optimizers[0], lambda epoch: recipe.rate_factor(epoch)),
+        validation=lambda members: {"weight_norm": weight_norm(members)},
+        stop=lambda history: not deadline.allows(_seconds_of_last_epoch(history)),
+        stepping=_stepping(recipe, device),
+        checkpoints=checkpoints,
+        resume=True,
+        generator=torch.Generator(device).manual_seed(seed),
+        progress=progress,
+    )
+    if len(history) < recipe.epochs:
+        raise OutOfTime(f"the time was up after epoch {len(history)} of {recipe.epochs}")
+    return Trained(recipe, ensemble, objective, history)
+
+
+def weight_norm(ensemble: Ensemble) -> float:
+    """Mean over the members of ‖wᵢ‖, over all weights with a prior; BatchNorm has none, and a trunk counts for each."""
+    squares = torch.zeros(len(ensemble), device=next(ensemble.parameters()).device)
+    for part in ensemble.parts():
+        for name in WeightPrior().variances(part.architecture):
+            values = part.parameters[name].detach()
+            squares += (values if part.members else values[None]).flatten(1).square().sum(1)
+    return float(squares.sqrt().mean())
+
+
+def _stepping(recipe: Recipe, device: torch.device) -> Stepping:
+    transform = _transform(recipe, device)
+    if device.type == "cuda":
+        return Captured(transform, precision=torch.bfloat16)
+    return Eager(transform)
+
+
+def _transform(recipe: Recipe, device: torch.device) -> Callable[[Tensor, torch.Generator], Tensor]:
+    normalise, augment = _normalise(recipe, device), recipe.augmentation
+    if augment is None:
+        return lambda images, generator: normalise(images)
+    return lambda images, generator: normalise(augment(images, generator))
+
+
+def _normalise(recipe: Recipe, device: torch.device) -> Normalise:
+    return Normalise(*recipe.scale, channels_last=device.type == "cuda").to(device)
+
+
+def _optimizers(recipe: Recipe, ensemble: Ensemble, objective: Variant) -> list[Optimizer]:
+    """SGD for the weights, with the trunk's own rate, and Adam for a temperature that is learned."""
+    device = next(ensemble.parameters()).device
+    on_gpu = device.type == "cuda"
+
+    def rate(value: float) -> float | Tensor:
+        return torch.tensor(value, device=device) if on_gpu else value  # a graph reads it where it is
+
+    shared = [] if ensemble.backbone is None else list(ensemble.backbone.parameters())
+    own = [p for p in ensemble.parameters() if all(p is not other for other in shared)]
+    groups = [{"params": own, "lr": rate(recipe.learning_rate)}]
+    if recipe.trunk is not None:
+        groups.append({"params": shared, "lr": rate(recipe.trunk.learning_rate)})
+    optimizers: list[Optimizer] = [SGD(groups, lr=rate(recipe.learning_rate), momentum=recipe.momentum, fused=on_gpu)]
+    learned = [p for p in objective.parameters() if p.requires_grad]
+    if learned:
+        optimizers.append(Adam(learned, lr=rate(recipe.temperature_rate), capturable=on_gpu))
+    return optimizers
+
+
+def _seconds_of_last_epoch(history: History) -> float:
+    before = history.records[-2]["seconds"] if len(history) > 1 else 0.0
+    return history.last["seconds"] - before

@@ -1,0 +1,100 @@
+"""Every experiment runs from its command line, writes its results, and does not do a finished run again."""
+
+import json
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from degp.typing import Batch
+from experiments import __main__ as experiments
+from experiments import cifar10, image_runs
+
+NAMES = sorted(typer.main.get_command(experiments.app).commands)
+IMAGES = [name for name in NAMES if name.startswith(("fmnist", "cifar"))]
+
+
+def run(name, *options):
+    result = CliRunner().invoke(experiments.app, [name, *options])
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return result.output
+
+
+def metrics_below(folder):
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("metrics.json"))]
+
+
+@pytest.fixture(autouse=True)
+def known_commit(monkeypatch):
+    """Git need not look through the tree for every record."""
+    monkeypatch.setenv("DEGP_COMMIT", "of the test")
+
+
+@pytest.fixture(autouse=True)
+def small_tables(monkeypatch):
+    """Tables of thirty rows in place of the UCI sets, which may not be at hand."""
+
+    def table(name):
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(30, 4, generator=generator)
+        return Batch(inputs, inputs.sum(1, keepdim=True) + 0.1 * torch.randn(30, 1, generator=generator))
+
+    monkeypatch.setattr("experiments.uci.uci", table)
+
+
+def options_of(name):
+    return ["--sets", "boston", "--protocols", "ours", "--device", "cpu"] if name == "uci" else []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_smoke(name, tmp_path):
+    try:
+        run(name, "--smoke", "--out", str(tmp_path), *options_of(name))
+    except AssertionError as failure:
+        if "DataSetError" in str(failure):
+            pytest.skip("its data are not at hand")
+        raise
+    results = metrics_below(tmp_path)
+    assert results
+    assert all(result["records"] and result["config"] and "commit" in result["environment"] for result in results)
+
+
+def test_finished_runs_are_not_done_again(tmp_path):
+    options = ("--smoke", "--out", str(tmp_path), "--methods", "de,rde")
+    assert "seed 0: 2 epochs" in run("cifar10", *options)
+    before = metrics_below(tmp_path)[0]["records"]
+    assert "seed 0: 2 epochs" not in run("cifar10", *options)
+    assert metrics_below(tmp_path)[0]["records"] == before
+    run("cifar10", "--smoke", "--out", str(tmp_path), "--methods", "de,rms")
+    assert [record["method"] for record in metrics_below(tmp_path)[0]["records"]] == ["DE", "rDE", "RMS"]
+
+
+def test_trained_members_are_not_trained_again(tmp_path, monkeypatch):
+    options = ("--smoke", "--out", str(tmp_path), "--methods", "de")
+    run("cifar10", *options)
+    (tmp_path / "smoke" / "metrics.json").unlink()
+    monkeypatch.setattr(image_runs, "train", None)
+    run("cifar10", *options)
+    assert len(metrics_below(tmp_path)[0]["records"]) == 1
+
+
+def test_when_the_time_is_up_it_says_so_and_goes_on_later(tmp_path):
+    options = ("--smoke", "--out", str(tmp_path), "--methods", "de")
+    assert "the same command goes on from there" in run("cifar10", *options, "--minutes", "0")
+    assert not metrics_below(tmp_path)
+    run("cifar10", *options)
+    assert len(metrics_below(tmp_path)[0]["records"]) == 1
+    assert not list(tmp_path.rglob("training"))  # the unfinished state goes when the members are kept
+
+
+def test_unknown_methods_are_refused_by_name():
+    result = CliRunner().invoke(experiments.app, ["cifar10", "--methods", "de,map"])
+    assert result.exit_code == 2
+    assert "there is no map" in result.output
+
+
+def test_records_tell_runs_apart():
+    runs = cifar10.planned("resnet20", ",".join(cifar10.METHODS), "0,1", 200, smoke=False)
+    assert len({run.name for run in runs}) == len(runs) == 10
+    assert all(set(run.facts) == set(runs[0].facts) for run in runs)

@@ -1,0 +1,319 @@
+"""Ensembles of image networks: one start for all methods, resuming to the bit, and scores that mean what they say."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from torch import nn
+from torch.testing import assert_close
+
+from degp.execution import Vmap
+from degp.imaging import (
+    CompiledForTraining,
+    Cosine,
+    Deadline,
+    ImageSets,
+    Milestones,
+    OutOfTime,
+    PriorNetworks,
+    Reading,
+    Recipe,
+    Trunk,
+    assess,
+    by_size,
+    class_scores,
+    corruption_table,
+    error_curve,
+    hold_out,
+    is_kept,
+    keep,
+    load_kept,
+    ood_scores,
+    start,
+    train,
+    weight_norm,
+)
+from degp.imaging.figures import box_panels, line_panels
+from degp.nets import mlp
+from degp.report.figures import save_figure
+from degp.training import CheckpointError, Checkpoints
+from degp.typing import Batch
+from degp.uncertainty import ClassPredictive, entropy
+
+CLASSES = 3
+SCALE = ((0.5,) * 3, (0.25,) * 3)
+METHODS = ("de", "rde", "rms", "degp")
+
+
+def features():
+    return nn.Sequential(nn.Conv2d(3, 4, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+
+def network():
+    return nn.Sequential(
+        *(nn.Conv2d(3, 4, 5, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2)),
+        *(nn.Flatten(), nn.Linear(16, CLASSES)),
+    )
+
+
+def recipe(method="degp", **options):
+    settings = {
+        "members": 3,
+        "epochs": 4,
+        "batch_size": 16,
+        "warm_up": 1,
+        "learning_rate": 0.01,
+        "alpha": 0.01,
+        "beta": 0.1,
+    } | options
+    return Recipe(network, PriorNetworks(features, 3), SCALE, method=method, **settings)
+
+
+def images(number, seed, contrast=30):
+    """Brightness tells the class; without contrast there is none."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (number,), generator=generator)
+    levels = 90 * torch.rand(number, 3, 32, 32, generator=generator) + contrast * labels.view(-1, 1, 1, 1)
+    return Batch(levels.to(torch.uint8), labels)
+
+
+SETS = ImageSets(images(72, 0), images(30, 1), images(24, 2), images(20, 3, contrast=0))
+
+
+def trained(method="degp", **options):
+    return train(recipe(method, **options), SETS.train, seed=0, execution=Vmap(), progress=False)
+
+
+@pytest.fixture(scope="module")
+def examples():
+    return {method: trained(method) for method in METHODS}
+
+
+def predictive(number, seed):
+    generator = torch.Generator().manual_seed(seed)
+    draws = torch.softmax(2 * torch.randn(5, number, CLASSES, generator=generator), -1)
+    return ClassPredictive.from_draws(draws, entropy)
+
+
+def state(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def test_rates_rise_and_then_follow_the_schedule():
+    warm = recipe(epochs=8, warm_up=2, schedule=Milestones((0.5, 0.75), 0.1))
+    assert [warm.rate_factor(e) for e in range(8)] == pytest.approx([0.5, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])
+    cold = recipe(epochs=4, warm_up=0, schedule=Cosine())
+    assert [cold.rate_factor(e) for e in range(4)] == pytest.approx(
+        [(1 + math.cos(math.pi * e / 4)) / 2 for e in range(4)]
+    )
+
+
+def test_unknown_methods_and_single_members_are_refused():
+    with pytest.raises(ValueError, match="a method must be one of de, rde, rms, degp, but it is 'map'"):
+        recipe("map")
+    with pytest.raises(ValueError, match="DE-GP needs at least two members for a covariance, but there is 1"):
+        recipe("degp", members=1)
+
+
+def test_every_method_starts_from_the_same_weights():
+    starts = [state(start(recipe(method), seed=5)[0]) for method in METHODS]
+    assert all(torch.equal(own[name], starts[0][name]) for own in starts for name in starts[0])
+    other = state(start(recipe("de"), seed=6)[0])
+    assert not torch.equal(other["stacked.0.weight"], starts[0]["stacked.0.weight"])
+
+
+def test_anchors_are_apart_from_the_start_and_repeat_with_the_seed():
+    (ensemble, one), (_, two) = (start(recipe("rms"), seed=5) for _ in range(2))
+    first, second = (dict(objective.named_buffers()) for objective in (one, two))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["penalty.anchors.0.0/weight"], ensemble.stacked[0].weight)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_training_lowers_the_loss(examples, method):
+    losses = examples[method].history.column("loss")
+    assert losses[-1] < losses[0]
+    assert math.isfinite(examples[method].history.last["validation/weight_norm"])
+
+
+def test_de_learns_what_can_be_seen():
+    assert assess(trained("de", epochs=15), SETS).scores["accuracy"] > 0.8
+
+
+def test_only_degp_learns_its_temperature(examples):
+    assert [float(examples[m].likelihood.temperature.detach()) for m in METHODS[:3]] == [1, 1, 1]
+    assert float(examples["degp"].likelihood.temperature.detach()) != pytest.approx(0.1, abs=1e-6)
+
+
+class OneEpoch(Deadline):
+    """A clock on which the time is up after one epoch, however it is asked."""
+
+    def __init__(self, begun):
+        self.answers = iter((True, False) if begun else (False,))  # a run that has begun asks before the first epoch
+
+    def allows(self, seconds=0.0):
+        return next(self.answers)
+
+
+@pytest.mark.parametrize("method", ["rms", "degp"])
+def test_stopping_and_going_on_is_never_having_stopped(tmp_path, method):
+    options = {"seed": 0, "execution": Vmap(), "progress": False, "checkpoints": Checkpoints(tmp_path)}
+    for epoch in (1, 2, 3):
+        with pytest.raises(OutOfTime, match=f"the time was up after epoch {epoch} of 4"):
+            train(recipe(method), SETS.train, deadline=OneEpoch(begun=epoch > 1), **options)
+    resumed, whole = train(recipe(method), SETS.train, **options), trained(method)
+    for one, other in ((resumed.ensemble, whole.ensemble), (resumed.likelihood, whole.likelihood)):
+        assert all(torch.equal(value, state(other)[name]) for name, value in state(one).items())
+    assert resumed.history.column("loss") == whole.history.column("loss")
+
+
+def test_a_deadline_counts_what_is_still_to_be_done():
+    assert Deadline().allows(1e9)
+    assert Deadline(1.0).allows(30.0)
+    assert not Deadline(1.0).allows(90.0)
+
+
+def test_weight_norms_leave_batchnorm_out(examples):
+    ensemble = examples["de"].ensemble
+    norms = [
+        math.sqrt(sum(float(p.detach().square().sum()) for layer in (net[0], net[5]) for p in layer.parameters()))
+        for net in ensemble
+    ]
+    assert weight_norm(ensemble) == pytest.approx(sum(norms) / len(norms), rel=1e-5)
+
+
+def test_a_trunk_is_shared_and_has_its_own_rate():
+    shared = replace(recipe(), make_network=partial(mlp, 16, (8,), CLASSES), trunk=Trunk(features, 0.0))
+    before = state(start(shared, seed=0)[0])
+    after = state(train(shared, SETS.train, seed=0, progress=False).ensemble)
+    assert torch.equal(after["backbone.0.weight"], before["backbone.0.weight"])
+    assert not torch.equal(after["stacked.0.weight"], before["stacked.0.weight"])
+    moving = replace(shared, trunk=Trunk(features, 0.01))
+    assert not torch.equal(
+        state(train(moving, SETS.train, seed=0, progress=False).ensemble)["backbone.0.weight"],
+        before["backbone.0.weight"],
+    )
+
+
+def test_a_fixed_prior_repeats_with_the_seed():
+    fixed = replace(recipe(), prior=PriorNetworks(features, 3, redrawn=False))
+    banks = [dict(start(fixed, seed=2)[1].prior.weights.named_buffers()) for _ in range(2)]
+    assert banks[0] and all(torch.equal(banks[0][name], banks[1][name]) for name in banks[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("temperature", [0.02, 1.0, 40.0])
+def test_a_fitted_temperature_is_never_worse_where_it_was_fitted(examples, method, temperature):
+    example = examples[method]
+    outputs, labels = example.outputs(SETS.validation.inputs), SETS.validation.targets
+    likelihood = type(example.likelihood)(temperature)
+    plain = Reading(example.objective, likelihood)
+    fitted = plain.fitted(outputs, labels)
+    scores = [class_scores(reading(outputs), labels)["nll"] for reading in (fitted, plain)]
+    assert scores[0] <= scores[1]
+    assert float(likelihood.temperature.detach()) == pytest.approx(temperature)  # the trained one is left alone
+
+
+def test_outputs_do_not_depend_on_the_batch_size(examples):
+    example = examples["degp"]
+    assert_close(example.outputs(SETS.test.inputs, batch_size=7), example.outputs(SETS.test.inputs))
+
+
+def test_assessment_has_all_scores(examples):
+    assessment = assess(examples["degp"], SETS)
+    scores = assessment.scores
+    assert {"nll_unfitted", "ece_unfitted", "member_accuracy", "temperature", "temperature_trained"} < scores.keys()
+    assert scores["temperature_trained"] == pytest.approx(float(examples["degp"].likelihood.temperature.detach()))
+    assert assessment.error_curve is not None
+    assert assess(examples["degp"], replace(SETS, ood=None)).error_curve is None
+
+
+def test_detection_agrees_with_sklearn_with_foreign_points_positive():
+    inside, outside = predictive(60, 0), predictive(50, 1)
+    labels = torch.randint(CLASSES, (60,), generator=torch.Generator().manual_seed(2))
+    scores = ood_scores(inside, labels, outside)
+    foreign = [0] * 60 + [1] * 50
+    uncertainties = {
+        "mi": torch.cat([inside.epistemic, outside.epistemic]),
+        "entropy": torch.cat([inside.total, outside.total]),
+        "maxprob": 1 - torch.cat([inside.probabilities, outside.probabilities]).amax(-1),
+    }
+    for kind, values in uncertainties.items():
+        assert scores[f"auroc_{kind}"] == pytest.approx(roc_auc_score(foreign, values))
+        assert scores[f"aupr_{kind}"] == pytest.approx(average_precision_score(foreign, values))
+        false, true, _ = roc_curve(foreign, values, drop_intermediate=False)
+        assert scores[f"fpr95_{kind}"] == pytest.approx(false[(true >= 0.95).argmax()])
+
+
+def test_error_kept_at_a_threshold_lies_on_the_curve():
+    inside, outside = predictive(60, 0), predictive(50, 1)
+    labels = torch.randint(CLASSES, (60,), generator=torch.Generator().manual_seed(2))
+    scores, curve = ood_scores(inside, labels, outside), error_curve(inside, labels, outside)
+    for percent in (5, 10, 20):
+        index = int((curve.threshold - percent / 100).abs().argmin())
+        assert scores[f"error_mi_{percent}"] == pytest.approx(float(curve.error[index]), nan_ok=True)
+    everything = ood_scores(inside, labels, outside, coverages=[1.0])["error_coverage_100"]
+    wrong = int((inside.labels != labels).sum()) + 50
+    assert everything == pytest.approx(wrong / 110)
+
+
+@pytest.mark.parametrize("method", ["rde", "degp"])
+def test_the_last_of_the_sizes_is_the_whole_ensemble(examples, method):
+    rows = by_size(examples[method], SETS)
+    assert [row["size"] for row in rows] == [1, 2, 3]
+    scores = assess(examples[method], SETS).scores
+    assert rows[-1]["nll"] == pytest.approx(scores["nll"])
+
+
+def test_the_corruption_table_has_a_row_each(examples):
+    rows = corruption_table(examples["de"], SETS, types=("contrast", "frost", "fog"), severities=(1, 5))
+    assert [(row["corruption"], row["severity"]) for row in rows] == [
+        ("none", 0),
+        *((name, severity) for name in ("contrast", "fog") for severity in (1, 5)),  # no ice, no frost
+    ]
+    assert rows == corruption_table(examples["de"], SETS, types=("contrast", "frost", "fog"), severities=(1, 5))
+    assert rows[0]["nll"] == pytest.approx(assess(examples["de"], SETS).scores["nll"])
+
+
+def test_kept_members_say_the_same(examples, tmp_path):
+    example = examples["degp"]
+    assert not is_kept(tmp_path)
+    loaded = load_kept(keep(example, tmp_path), example.recipe, seed=0)
+    assert is_kept(tmp_path)
+    assert_close(loaded.outputs(SETS.test.inputs), example.outputs(SETS.test.inputs), atol=5e-3, rtol=5e-3)
+    assert torch.equal(loaded.likelihood.temperature, example.likelihood.temperature)
+    assert loaded.history.records == example.history.records
+    with pytest.raises(CheckpointError, match=r"must hold members of the recipe's networks, .*; train again"):
+        load_kept(tmp_path, replace(example.recipe, members=4), seed=0)
+
+
+def test_rows_held_out_are_not_trained_on():
+    data = Batch(torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1), torch.arange(20))
+    rest, held_out = hold_out(data, 5)
+    assert sorted([*rest.targets.tolist(), *held_out.targets.tolist()]) == list(range(20))
+    assert (len(held_out), rest.population) == (5, 15)
+    with pytest.raises(ValueError, match="rows held out must be some of 20 and leave others, but they are to be 20"):
+        hold_out(data, 20)
+
+
+def test_what_is_compiled_for_training_is_plain_in_evaluation(examples):
+    ensemble = examples["de"].ensemble
+    plain = ensemble(SETS.test.inputs.float())
+    before, ensemble.execution = ensemble.execution, CompiledForTraining(Vmap())
+    try:
+        assert torch.equal(ensemble.eval()(SETS.test.inputs.float()), plain)
+    finally:
+        ensemble.execution = before
+
+
+def test_figures_are_drawn(tmp_path):
+    lines = {"panel": {"DE": [([1, 2], [0.3, 0.2]), ([1, 2], [0.4, 0.2])], "DE-GP β = 0": [([1, 2], [0.1, math.nan])]}}
+    boxes = {"panel": {"DE": {0: [0.1], 1: [0.2, 0.3]}, "DE-GP α = 1": {0: [0.1], 1: [0.1, 0.2]}}}
+    for name, figure in (
+        ("lines", line_panels(lines, x_label="members", y_label="error")),
+        ("boxes", box_panels(boxes, x_label="severity", y_label="ECE")),
+    ):
+        assert save_figure(figure, tmp_path / f"{name}.png").stat().st_size > 1000
