@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from degp import saving
-from degp.saving import ModelError, load_model, save_model
+from degp.saving import ModelError, _checksum, load_model, save_model
 from degp.sklearn import DEGPClassifier, DEGPRegressor
-from degp.tables import Preprocessing, Target
+from degp.table_model import predict_rows
+from degp.tables import Preprocessing, Target, read_table
 
 QUICK = {"members": 3, "hidden_layers": (8,), "alphas": (0.1, 1.0), "max_epochs": 3, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 3))
@@ -173,10 +175,30 @@ def test_no_pickle_is_in_a_model(folder):
 
 
 def edit(folder, **changes):
-    """Puts other values into model.json."""
+    """Puts other values into model.json, as somebody would who knows its checksum."""
     facts = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(facts | changes))
+    other = facts | changes
+    (folder / "model.json").write_text(json.dumps(other | {"checksum": _checksum(other)}))
     return facts
+
+
+def test_a_value_that_was_changed_is_told(folder):
+    text = (folder / "model.json").read_text()
+    (folder / "model.json").write_text(text.replace('"epsilon": 0.05', '"epsilon": 0.85'))
+    with pytest.raises(ModelError, match="damaged or was edited"):
+        load_model(folder)
+
+
+def test_other_white_space_is_no_damage(folder, regressor):
+    (folder / "model.json").write_text(json.dumps(json.loads((folder / "model.json").read_text())))
+    np.testing.assert_array_equal(load_model(folder).estimator.predict(X), regressor.predict(X))
+
+
+@pytest.mark.parametrize("name", ["numbers", "classes"])
+def test_models_of_the_first_schema_still_load(name):
+    place = Path(__file__).parent / "files" / "schema-1"
+    predictions = predict_rows(load_model(place / name), read_table(place / "rows.csv"))
+    pd.testing.assert_frame_equal(predictions, pd.read_csv(place / f"{name}.csv"), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
     model.estimator.predict(model.preprocessing.transform(frame))       # the same numbers, to the bit
 
 `model.json` names the file of the tensors by its checksum and is written last: while a model takes another one's place,
-whoever opens the folder finds the one or the other whole.
+whoever opens the folder finds the one or the other whole. It has a checksum of its own content too, from schema 2 on.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.tables import Preprocessing, Target
 from degp.tabular import likelihood_for, network_for
 
-SCHEMA = 1
+SCHEMA = 2
 FACTS = "model.json"
 Estimator = DEGPRegressor | DEGPClassifier
 ESTIMATORS: dict[str, type[DEGPRegressor] | type[DEGPClassifier]] = {
@@ -138,7 +138,8 @@ def _write(folder: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> N
     name = f"model-{digest[:12]}.safetensors"
     with new_file(folder / name) as draft:
         draft.write_bytes(content)
-    write_json(folder / FACTS, facts | {"tensors": name, "sha256": digest})
+    told = facts | {"tensors": name, "sha256": digest}
+    write_json(folder / FACTS, told | {"checksum": _checksum(told)})
     for old in folder.glob("model-*.safetensors"):
         if old.name != name:
             old.unlink()
@@ -152,11 +153,20 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         facts = json.loads(path.read_text(encoding="utf-8"))
         schema = facts["schema"]
         newer = schema > SCHEMA
+        intact = schema < 2 or facts["checksum"] == _checksum(facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} must be as save_model wrote it, but {_said(error)}; fit again") from None
     if newer:
         raise ModelError(f"{path} has schema {schema}, and degp {degp.__version__} reads up to {SCHEMA}; update degp")
+    if not intact:
+        raise ModelError(f"{path} is damaged or was edited: its checksum is not that of its content; copy it anew")
     return facts
+
+
+def _checksum(facts: Mapping[str, Any]) -> str:
+    """sha256 of all that `model.json` says, its own checksum aside, however it is laid out."""
+    content = {name: value for name, value in facts.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _read_tensors(folder: Path, facts: Mapping[str, Any]) -> dict[str, Tensor]:
