@@ -5,6 +5,7 @@ against a prior and a likelihood, `fit` trains it, `predict` says what it knows,
 """
 
 from degp import data as data
+from degp import distributed as distributed
 from degp import metrics as metrics
 from degp import nets as nets
 from degp import objectives as objectives

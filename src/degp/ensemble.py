@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Protocol, runtime_checkable
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from degp.distributed import ALONE, Mesh, require_same
 from degp.execution import (
     Choice,
     Execution,
@@ -37,20 +38,30 @@ class Part:
         architecture: a module whose parameters have the names and shapes of one member (their values mean nothing).
         parameters: the weights by name, with the member axis in front where `members` is not None.
         members: how many are stacked in `parameters`, if any.
-        shared_by: how many members use these weights.
+        shared_by: how many members use these weights; of those that this rank owns, if several ranks share them out.
+        rows: which of all members are stacked here.
     """
 
     architecture: nn.Module
     parameters: Mapping[str, Tensor]
     members: int | None
     shared_by: int = 1
+    rows: slice = field(default_factory=lambda: slice(None))
+
+    def among(self, weights: Mapping[str, Tensor]) -> Tensors:
+        """Of weights for all members, such as anchors, those for the members of this part."""
+        return {name: value if self.members is None else value[self.rows] for name, value in weights.items()}
 
 
 @runtime_checkable
 class HasParts(Protocol):
-    """Whatever has weights in parts: an ensemble, or some of its members."""
+    """Whatever has weights in parts: an ensemble, or some of its members; of a split one, this rank's own."""
 
     def parts(self) -> list[Part]: ...
+
+    def total(self, own: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """A sum over all members, from the sum over the own parts; with the gradient of the own."""
+        ...
 
 
 class Ensemble(nn.Module):
@@ -91,6 +102,7 @@ class Ensemble(nn.Module):
         self.backbone = backbone
         self.execution = Loop() if difference else execution
         self._untried = {True, False} if self.execution is None else set()  # training, evaluation: vmap may do one only
+        self.mesh = ALONE
         self._size = len(modules)
         self._architecture = (_replaced(modules[0], _shape_only, modules[:1]),)  # in a tuple: not a submodule
 
@@ -107,7 +119,7 @@ class Ensemble(nn.Module):
         else:
             assert self.stacked is not None
             outputs = self._way(features)(self.stacked, self._own_parameters(), self._own_buffers(), features)
-        return _checked(outputs, len(inputs))
+        return self.mesh.outputs(_checked(outputs, len(inputs)), len(self))
 
     def peek(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N C"]:
         """`forward` that leaves BatchNorm's running statistics as they were: for points that are not data."""
@@ -124,12 +136,49 @@ class Ensemble(nn.Module):
         self.execution = choice.execution
         return choice
 
+    def split(self, mesh: Mesh) -> "Ensemble":
+        """This rank's block of the members, with a backbone whole; its outputs are still those of all, gathered.
+
+        Every rank builds the whole ensemble and calls this at once; optimisers are made of what it gives back. One rank
+        by itself keeps the ensemble as it is.
+        """
+        if mesh.world.size == 1:
+            return self
+        if self.mesh is not ALONE or self.stacked is None:
+            raise ValueError(
+                "only a whole ensemble of one architecture can be split over ranks, but this one is "
+                + ("of several; train it on one" if self.stacked is None else "split already; call whole() first")
+            )
+        require_same(mesh.world, lambda: {"ensemble": self})
+        own = self[mesh.block(len(self))]
+        assert isinstance(own, Ensemble)
+        own.mesh, own._size = mesh, len(self)
+        return own
+
+    def whole(self) -> "Ensemble":
+        """All members of a split ensemble, gathered on every rank, which all must ask for it; itself where it is whole.
+
+        For saving, exporting and looking at members; prediction and training do not need it.
+        """
+        if self.mesh.members.size == 1:
+            return self
+        assert self.stacked is not None
+        stacked = _replaced(self.stacked, lambda own: self.mesh.all_members(own[0].detach(), len(self)), [self.stacked])
+        members = [_taken(stacked, index) for index in range(len(self))]
+        return Ensemble(members, backbone=copy.deepcopy(self.backbone), execution=self.execution).train(self.training)
+
     def parts(self) -> list[Part]:
         """All weights, in groups of one architecture each: what a prior over weights is applied to."""
-        shared = [] if self.backbone is None else [_part(self.backbone, shared_by=len(self))]
+        rows = self.mesh.block(len(self))
+        own = rows.stop - rows.start
+        shared = [] if self.backbone is None else [_part(self.backbone, shared_by=own)]
         if self.separate is not None:
             return [_part(member) for member in self.separate] + shared
-        return [Part(self._architecture[0], self._own_parameters(), len(self)), *shared]
+        return [Part(self._architecture[0], self._own_parameters(), own, rows=rows), *shared]
+
+    def total(self, own: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """The sum over all members of what the parts on this rank sum to, with the gradient of these parts."""
+        return self.mesh.total(own)
 
     def to_modules(self) -> list[nn.Module]:
         """Plain, independent networks, one a member; with a backbone, each gets a copy of it in front."""
@@ -185,10 +234,15 @@ class Ensemble(nn.Module):
         return dict(self.stacked.named_buffers()) if self.stacked is not None else {}
 
     def _member(self, index: int) -> nn.Module:
+        if self.mesh.members.size > 1:
+            raise ValueError(
+                f"single members are taken from a whole ensemble, but this rank owns some of {len(self)} only; "
+                f"call whole() on every rank first"
+            )
         if self.separate is not None:
             return copy.deepcopy(self.separate[index])
         assert self.stacked is not None
-        return _replaced(self.stacked, lambda tensors: tensors[0][index].detach().clone(), [self.stacked])
+        return _taken(self.stacked, index)
 
 
 def _make(members: Sequence[nn.Module] | Callable[[], nn.Module], count: int | None) -> list[nn.Module]:
@@ -313,6 +367,10 @@ def _part(module: nn.Module, shared_by: int = 1) -> Part:
 
 def _shape_only(tensors: list[Tensor]) -> Tensor:
     return torch.empty_like(tensors[0], device="meta")
+
+
+def _taken(stacked: nn.Module, index: int) -> nn.Module:
+    return _replaced(stacked, lambda tensors: tensors[0][index].detach().clone(), [stacked])
 
 
 def _stack(modules: Sequence[nn.Module]) -> nn.Module:

@@ -95,8 +95,14 @@ class _Group:
 
     def parts(self) -> list[Part]:
         (part,) = self.ensemble.parts()  # members of one architecture, nothing shared
-        parameters = {name: value[self.rows] for name, value in part.parameters.items()}
-        return [Part(part.architecture, parameters, len(range(*self.rows.indices(len(self.ensemble)))))]
+        own, first = part.rows.start, self.rows.start
+        start = max(own, first)  # of those members of the group that are on this rank, perhaps none
+        stop = max(start, min(part.rows.stop, self.rows.stop))
+        parameters = {name: value[start - own : stop - own] for name, value in part.parameters.items()}
+        return [Part(part.architecture, parameters, stop - start, rows=slice(start - first, stop - first))]
+
+    def total(self, own: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        return self.ensemble.total(own)
 
 
 def _shared(variant: FunctionalObjective) -> tuple[int, int, float]:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from degp.data.standardise import Standardiser
+from degp.distributed import current
 from degp.gaussian import Coefficients
 from degp.posterior import PointwiseAverage
 from degp.prediction import predict as predict_process
@@ -81,13 +82,15 @@ class _Estimator(BaseEstimator):
                 f"at least 2 rows are needed, one to train on and one to validate, but n_samples={len(inputs)}"
             )
         self.input_scaling_ = Standardiser.fit(_tensor(inputs))
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31))
+        mesh = current()
+        self.seed_ = mesh.world.agreed(int(check_random_state(self.random_state).randint(2**31)))
         generator = torch.Generator(self.device).manual_seed(self.seed_)
         outcome = train_on_table(
             Batch(self._standardised(inputs), targets.to(self.device)),
             num_classes,
             self._recipe(noise),
             checkpoints=None if self.checkpoint is None else Checkpoints(self.checkpoint, every=200),
+            mesh=mesh,
             generator=generator,
             progress=self.verbose,
         )

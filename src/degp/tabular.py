@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from degp import objectives
+from degp.distributed import ALONE, Mesh
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.measurement import UniformBox, no_points
@@ -81,6 +82,7 @@ def train_on_table(
     recipe: Recipe,
     *,
     checkpoints: Checkpoints | None = None,
+    mesh: Mesh = ALONE,
     generator: torch.Generator,
     progress: bool | None = None,
 ) -> Outcome:
@@ -89,11 +91,13 @@ def train_on_table(
     Args:
         data: standardised inputs (N, D); standardised targets (N, C), or labels (N,) where there are classes.
         num_classes: None for real targets.
+        mesh: the ranks that share out the members of all variants; each gets the whole outcome.
     """
+    _check_ranks(recipe.members, mesh)
     train, validation = _split(data, recipe.validation_fraction, generator)
     contest, ensemble, grid, _ = contest_for(train, validation, num_classes, recipe, generator=generator)
     selected = select(
-        ensemble,
+        ensemble.split(mesh),
         contest,
         train,
         alphas=[alpha or 0.0 for _, alpha in grid],
@@ -149,6 +153,14 @@ def network_for(
     if num_classes is not None:
         return mlp(num_features, hidden_layers, num_classes)
     return mlp(num_features, hidden_layers, num_targets * (2 if noise == "input-dependent" else 1))
+
+
+def _check_ranks(members: int, mesh: Mesh) -> None:
+    if members < mesh.members.size:  # the variants that are left in the end may be one
+        raise ValueError(
+            f"there must be at least as many members as ranks that share them out, but there are {members} for "
+            f"{mesh.members.size}; start fewer ranks, or train more members"
+        )
 
 
 def _split(data: Batch, fraction: float, generator: torch.Generator) -> tuple[Batch, Batch]:

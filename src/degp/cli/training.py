@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +16,7 @@ from degp.cli.console import line, notes, print_json
 from degp.cli.partial import file_digest, partial_of, resumable
 
 if TYPE_CHECKING:
+    from degp.distributed import Mesh
     from degp.saving import Estimator
     from degp.table_model import Rows
 
@@ -52,16 +54,19 @@ def fit(
 ) -> None:
     """Learn to predict a column of a table, with error bars.
 
-    Ctrl-C keeps what was learned beside the model, and the same command goes on from there.
+    Ctrl-C keeps what was learned beside the model, and the same command goes on from there. Under
+    `torchrun --no-python --nproc-per-node=4 degp fit …` four processes share out the networks.
     """
+    from degp.distributed import start
     from degp.saving import check_place, save_model
     from degp.table_model import estimator_for, prepare, validation_nll
     from degp.tables import read_table
 
-    said = Console(stderr=json, quiet=quiet)
     widths = _widths(hidden)
-    check_place(out)
     _check_device(device)
+    mesh = start(device=device)
+    said = Console(stderr=json, quiet=quiet or not mesh.is_first)
+    check_place(out)
     rows = prepare(read_table(table), target, task)
     _describe(rows, said)
     settings = {
@@ -75,13 +80,15 @@ def fit(
     run = settings | {"hidden_layers": list(widths), "target": target, "task": rows.target.task}
     partial = partial_of(out)
     try:
-        with resumable(partial, run | {"table": file_digest(table)}) as epochs_done:
+        with _kept(mesh, partial, run | {"table": file_digest(table)}) as epochs_done:
             if epochs_done:
                 line(f"Going on from epoch {epochs_done} of {partial}.", said)
             limits = {"max_epochs": max_epochs, "max_seconds": max_seconds}
-            shown = {"checkpoint": str(partial), "verbose": not quiet and sys.stderr.isatty()}
+            shown = {"checkpoint": str(partial), "verbose": not said.quiet and sys.stderr.isatty()}
             estimator = estimator_for(rows.target, settings | limits | shown)
             estimator.fit(rows.inputs, rows.targets)
+            if not mesh.is_first:
+                return
             estimator.set_params(checkpoint=None, verbose=False)
             metrics = {
                 "rows": len(rows.inputs),
@@ -134,6 +141,11 @@ def update(
     line(f"Saved: {place}", said)
     if json:
         print_json({"model": str(place), **asdict(moved), "updated_rows": metrics["updated_rows"]})
+
+
+def _kept(mesh: "Mesh", partial: Path, run: dict[str, Any]) -> AbstractContextManager[int]:
+    """How many epochs are done already; the first rank keeps the folder."""
+    return resumable(partial, run) if mesh.is_first else nullcontext(0)
 
 
 def _widths(text: str) -> tuple[int, ...]:

@@ -24,7 +24,8 @@ class WeightPenalty(nn.Module):
     Args:
         prior: σ₀² of each weight.
         weight: scale; 1 is the prior itself.
-        anchors: a, a set for each of the ensemble's parts, as from `draw_anchors`; without them a = 0.
+        anchors: a, a set for each of the ensemble's parts, as from `draw_anchors`; without them a = 0. Those of all
+            members are on every rank of a split ensemble.
     """
 
     def __init__(self, prior: WeightPrior, weight: float = 1.0, anchors: Sequence[Weights] = ()) -> None:
@@ -39,18 +40,19 @@ class WeightPenalty(nn.Module):
         parts = weights.parts()
         anchors = [as_weights(part) for part in self.anchors] or [{}] * len(parts)
         energies = [
-            part.shared_by * self.prior.energy(part.architecture, part.parameters, own)
-            for part, own in zip(parts, anchors, strict=True)
+            part.shared_by * self.prior.energy(part.architecture, part.parameters, part.among(towards))
+            for part, towards in zip(parts, anchors, strict=True)
         ]
-        return self.weight / population * torch.stack(energies).sum()
+        return weights.total(self.weight / population * torch.stack(energies).sum())
 
 
 def draw_anchors(prior: WeightPrior, ensemble: Ensemble, *, generator: torch.Generator | None = None) -> list[Weights]:
     """One set of weights from the prior for each member, apart from where the member starts; one for a backbone."""
-    return [_draw(prior, part, generator) for part in ensemble.parts()]
+    return [_draw(prior, part, len(ensemble), generator) for part in ensemble.parts()]
 
 
-def _draw(prior: WeightPrior, part: Part, generator: torch.Generator | None) -> Weights:
+def _draw(prior: WeightPrior, part: Part, members: int, generator: torch.Generator | None) -> Weights:
     like = next((parameter.detach() for parameter in part.parameters.values()), None)
-    drawn = prior.draw(part.architecture, part.members or 1, like=like, generator=generator)
-    return drawn if part.members else {name: value[0] for name, value in drawn.items()}
+    stacked = part.members is not None
+    drawn = prior.draw(part.architecture, members if stacked else 1, like=like, generator=generator)
+    return drawn if stacked else {name: value[0] for name, value in drawn.items()}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from degp.ensemble import Ensemble
 from degp.likelihoods import Likelihood
 from degp.prediction import evaluate
-from degp.priors.weights import as_buffers, as_weights
+from degp.priors.weights import Weights, as_buffers, as_weights
 from degp.selection.calibration import log_prob, predictive_of
 from degp.side_by_side import SideBySide, Variant
 from degp.typing import Batch, Loss
@@ -19,13 +19,17 @@ PROGRESS = 0.2  # of the standard error of a variant's mean NLL: less than that 
 
 
 class Contest(nn.Module):
-    """Variants side by side as one objective, with each one's best weights so far: saved in checkpoints with it."""
+    """Variants side by side as one objective, with each one's best weights so far: saved in checkpoints with it.
+
+    Where the ensemble is split over ranks, every rank keeps the best weights of all members, and the first one's
+    scores decide.
+    """
 
     def __init__(self, variants: Sequence[Variant], members: int, ensemble: Ensemble, validation: Batch) -> None:
         super().__init__()
         self.race = SideBySide(variants, members)
         self.validation = validation
-        self.best_weights = as_buffers({name: p.detach().clone() for name, p in _parameters(ensemble).items()})
+        self.best_weights = as_buffers({name: value.clone() for name, value in _parameters(ensemble).items()})
         self.best_likelihoods = [copy.deepcopy(v.likelihood) for v in variants]
         self._registered = nn.ModuleList(map(_as_module, self.best_likelihoods)).requires_grad_(False)
         self.nll: Tensor
@@ -48,21 +52,25 @@ class Contest(nn.Module):
     def judge(self, ensemble: Ensemble) -> dict[str, float]:
         """Scores all variants on the validation data and keeps the weights of those that got better."""
         outputs = evaluate(ensemble, self.validation.inputs)
-        for v in range(len(self.race.variants)):
-            self._judge(v, outputs[self.race.rows(v)], ensemble)
+        nll = torch.stack([self._nll(v, outputs[self.race.rows(v)]) for v in range(len(self.race.variants))])
+        weights = _parameters(ensemble)
+        for v, own in enumerate(ensemble.mesh.world.first(nll)):
+            self._judge(v, own, weights)
         self.stale.copy_(torch.where(self._progress().any(), 0, self.stale + 1))
         return {f"nll {v}": value for v, value in enumerate(self.nll.mean(1).tolist())}
 
-    def _judge(self, v: int, outputs: Float[Tensor, "M N C"], ensemble: Ensemble) -> None:
+    def _nll(self, v: int, outputs: Float[Tensor, "M N C"]) -> Float[Tensor, "N"]:
         variant = self.race.variants[v]
-        nll = -log_prob(predictive_of(variant, outputs, variant.likelihood), self.validation.targets)
+        return -log_prob(predictive_of(variant, outputs, variant.likelihood), self.validation.targets).to(self.nll)
+
+    def _judge(self, v: int, nll: Float[Tensor, "N"], weights: Weights) -> None:
         if not nll.mean() < self.nll[v].mean():
             return
         self.nll[v] = nll
         rows = self.race.rows(v)
         for name, best in as_weights(self.best_weights).items():
-            best[rows] = _parameters(ensemble)[name][rows]
-        self._registered[v].load_state_dict(_as_module(variant.likelihood).state_dict())
+            best[rows] = weights[name][rows]
+        self._registered[v].load_state_dict(_as_module(self.race.variants[v].likelihood).state_dict())
 
     def _progress(self) -> Bool[Tensor, "V"]:
         """Which variants have got better since their last mark by more than chance plays with; they get a new one."""
@@ -94,9 +102,10 @@ class Contest(nn.Module):
     @torch.no_grad()
     def winner(self, index: int, ensemble: Ensemble) -> Ensemble:
         """One variant's members with their best weights."""
+        whole = ensemble.whole()
         for name, best in as_weights(self.best_weights).items():
-            _parameters(ensemble)[name].copy_(best)
-        chosen = ensemble[self.race.rows(index)]
+            _parameters(whole)[name].copy_(best)
+        chosen = whole[self.race.rows(index)]
         assert isinstance(chosen, Ensemble)
         return chosen.eval()
 
@@ -106,6 +115,8 @@ def _as_module(likelihood: Likelihood) -> nn.Module:
     return likelihood
 
 
-def _parameters(ensemble: Ensemble) -> dict[str, Tensor]:
+def _parameters(ensemble: Ensemble) -> Weights:
+    """Of all members, on every rank."""
     (part,) = ensemble.parts()
-    return dict(part.parameters)
+    mesh, M = ensemble.mesh, len(ensemble)
+    return {name: mesh.all_members(value.detach(), M) for name, value in part.parameters.items()}

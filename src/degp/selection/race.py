@@ -128,14 +128,16 @@ def _reduced(
     kept: Sequence[int], ensemble: Ensemble, contest: Contest, adam: torch.optim.Adam
 ) -> tuple[Ensemble, Contest, torch.optim.Adam]:
     """Some of the variants, and Adam as it stands for these: the others are gone as if they had never been there."""
-    rows = contest.rows_of(kept)
-    fewer = ensemble[rows]
-    assert isinstance(fewer, Ensemble)
+    rows, mesh = contest.rows_of(kept), ensemble.mesh
+    chosen = ensemble.whole()[rows]
+    assert isinstance(chosen, Ensemble)
+    fewer, block = chosen.split(mesh), mesh.block(len(rows))
     smaller = contest.reduced(kept, fewer)
     reduced = torch.optim.Adam(_trained(fewer, smaller), lr=adam.param_groups[0]["lr"])
     for own, parameter in zip(fewer.parameters(), ensemble.parameters(), strict=True):
         reduced.state[own] = {
-            name: value[rows].clone() if value.ndim else value.clone() for name, value in adam.state[parameter].items()
+            name: mesh.all_members(value, len(ensemble))[rows][block].clone() if value.ndim else value.clone()
+            for name, value in adam.state[parameter].items()
         }
     for parameter in smaller.race.parameters():  # the likelihoods', which are the same objects
         if parameter in adam.state:

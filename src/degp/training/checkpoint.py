@@ -16,7 +16,9 @@ from torch.optim import Optimizer
 
 from degp.execution import Compiled, Execution, Folded, Loop, Recomputed, Vmap
 from degp.files import new_folder, write_json
+from degp.training import blocks
 from degp.training.history import History
+from degp.training.replicas import average_statistics
 from degp.training.step import TrainState
 
 SCHEMA = 1
@@ -53,7 +55,7 @@ class Checkpoints:
 
     def start(self, state: TrainState, *, resume: bool) -> None:
         """Puts the newest checkpoint into the state, if asked to and there is one; never runs over an old run."""
-        newest = self.newest()
+        newest = state.ensemble.mesh.world.agreed(self.newest())
         if newest is not None and not resume:
             raise CheckpointError(
                 f"{self.folder} holds a run already, up to {newest.name}; pass resume=True to go on with it, "
@@ -71,12 +73,19 @@ class Checkpoints:
         return self.every is not None and state.count % self.every == 0
 
     def save(self, state: TrainState) -> Path:
-        """Saves the state under its step's name, then drops what is older than the `keep` newest."""
-        path = Path(self.folder) / f"step-{state.count:08d}-epoch-{state.epoch:06d}"
-        if path.exists():
+        """Saves the state under its step's name, then drops what is older than the `keep` newest.
+
+        Of several ranks all must call this; the first writes, and the others wait for it.
+        """
+        mesh, path = state.ensemble.mesh, Path(self.folder) / f"step-{state.count:08d}-epoch-{state.epoch:06d}"
+        if mesh.world.agreed(path.exists()):
             return path  # a finished run that was resumed: nothing has changed
+        snapshot = _snapshot(state)
+        return mesh.world.agreed(self._write(path, snapshot) if mesh.is_first else path)
+
+    def _write(self, path: Path, snapshot: dict[str, Any]) -> Path:
         tensors: dict[str, Tensor] = {}
-        tree = _flatten(_snapshot(state), tensors)
+        tree = _flatten(snapshot, tensors)
         with new_folder(path) as draft:
             save_file(tensors, draft / TENSORS)
             write_json(draft / STATE, {"schema": SCHEMA, "sha256": _digest(draft / TENSORS, tree), "state": tree})
@@ -103,12 +112,14 @@ def epoch_of(checkpoint: Path) -> int:
 
 
 def _snapshot(state: TrainState) -> dict[str, Any]:
+    """The state of the whole run, on the first rank; equal for any number of them."""
+    average_statistics(state.ensemble)
     execution = state.ensemble.execution
     return {
-        "ensemble": dict(state.ensemble.state_dict()),
+        "ensemble": blocks.collected(state.ensemble),
         "objective": _state_of(state.objective),
         "classes": _classes(state),
-        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
+        "optimizers": [blocks.collected_optimizer(optimizer, state.ensemble) for optimizer in state.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in state.schedulers],
         "generator": state.generator.get_state(),
         "global_generator": torch.get_rng_state(),  # dropout draws from it
@@ -122,17 +133,17 @@ PLAIN = ("count", "epoch", "order", "batches", "position", "sums", "seconds")
 
 
 def _restore(state: TrainState, saved: dict[str, Any]) -> None:
-    _require_same_form("ensemble", state.ensemble.state_dict(), saved["ensemble"])
+    _require_same_form("ensemble", blocks.forms(state.ensemble), saved["ensemble"])
     _require_same_form("objective", _state_of(state.objective), saved["objective"])
     if _classes(state) != saved["classes"]:
         here, there = (", ".join(names) for names in (_classes(state), saved["classes"]))
         raise CheckpointError(f"its optimisers and schedulers are {there} and this run's {here}")
     _require_same_groups(state, saved["optimizers"])
-    state.ensemble.load_state_dict(saved["ensemble"])
+    state.ensemble.load_state_dict(blocks.own(state.ensemble, saved["ensemble"]))
     if isinstance(state.objective, torch.nn.Module):
         state.objective.load_state_dict(saved["objective"])
     for optimizer, theirs in zip(state.optimizers, saved["optimizers"], strict=True):
-        _load_optimizer(optimizer, theirs)
+        _load_optimizer(optimizer, blocks.own_optimizer(optimizer, state.ensemble, theirs))
     for scheduler, theirs in zip(state.schedulers, saved["schedulers"], strict=True):
         scheduler.load_state_dict(theirs)
     state.generator.set_state(saved["generator"])

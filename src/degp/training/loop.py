@@ -14,11 +14,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from tqdm.auto import tqdm
 
 from degp.data import check_inputs
+from degp.distributed import Mesh, require_same
 from degp.ensemble import Ensemble
 from degp.execution import kept_randomness, no_denormals
 from degp.objectives import Objective
 from degp.training.checkpoint import CheckpointError, Checkpoints
 from degp.training.history import History
+from degp.training.replicas import average_statistics
 from degp.training.step import NonFiniteLossError, TrainState, no_order
 from degp.training.stepping import Eager, Stepping
 from degp.typing import Batch, Loss
@@ -49,8 +51,9 @@ def fit(
     """Trains the ensemble, and the objective's own parameters, in place.
 
     Args:
-        ensemble: on the device where it is to be trained; the data must be there too.
-        data: the training set.
+        ensemble: on the device where it is to be trained; the data must be there too. Where it is split over ranks
+            (`Ensemble.split`), every rank calls `fit` with its own block and the same of everything else.
+        data: the training set; whole on every rank, replicas take their parts of each batch.
         objective: from `objectives`, or any callable of that form.
         epochs: passes over the data.
         batch_size: largest batch; an epoch is split evenly. All data at once by default.
@@ -66,16 +69,13 @@ def fit(
         generator: for the order of the data and all draws of the objective; one seeded by chance by default.
         progress: a progress bar; by default where the output is a terminal.
     """
-    undecided = ensemble.execution is None
-    generator = generator or _seeded_by_chance(data.inputs.device)
+    undecided, mesh = ensemble.execution is None, ensemble.mesh
+    generator = generator or _seeded_by_chance(data.inputs.device, mesh)
     probe = generator.clone_state()
 
     def transform(inputs: Tensor) -> Tensor:
         return stepping.transform(inputs, probe)
 
-    _check(ensemble, data, objective, epochs, batch_size, transform)
-    if undecided:
-        _choose_way(ensemble, transform(data.inputs[: batch_size or len(data)]))
     state = TrainState(
         ensemble,
         objective,
@@ -83,6 +83,11 @@ def fit(
         _as_list(scheduler),
         generator,
     )
+    limits = {"epochs": epochs, "batch_size": batch_size, "max_seconds": max_seconds, "checkpoints": checkpoints}
+    require_same(mesh.world, lambda: {"data": data, **_settings(state), "stepping": stepping, **limits})
+    _check(ensemble, data, objective, epochs, batch_size, transform)
+    if undecided:
+        _choose_way(ensemble, transform(data.inputs[: batch_size or len(data)]))
     if checkpoints is not None:
         checkpoints.start(state, resume=resume)
     ensemble.train()
@@ -104,7 +109,7 @@ def fit(
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
     except KeyboardInterrupt:
-        if checkpoints is not None and state.whole:
+        if checkpoints is not None and state.whole and mesh.world.size == 1:  # other ranks may be at other steps
             checkpoints.save(state)
         raise
     ensemble.eval()
@@ -123,26 +128,28 @@ def _run(
     checkpoints: Checkpoints | None,
     progress: bool | None,
 ) -> None:
-    advance = stepping.start(state, data, batch_size)
-    hidden = None if progress is None else not progress  # None: tqdm hides the bar where there is no terminal
+    advance, mesh = stepping.start(state, data, batch_size), state.ensemble.mesh
+    shown = progress if mesh.is_first else False
+    hidden = None if shown is None else not shown  # None: tqdm hides the bar where there is no terminal
     with tqdm(total=epochs, initial=state.epoch, disable=hidden, unit="epoch", leave=False) as bar:
-        while state.epoch < epochs and state.seconds < deadline and not (len(state.history) and stop(state.history)):
+        while _goes_on(state, epochs, deadline, stop):
             start = time.perf_counter() - state.seconds
             with state.change():
                 _shuffle(state, len(data), batch_size, even=stepping.even)
             for rows in state.order.tensor_split(state.batches)[state.position :]:
                 with state.change():
-                    _advance(state, advance(rows))
+                    _advance(state, advance(mesh.part(rows)))
                     state.seconds = time.perf_counter() - start
                 if checkpoints is not None and checkpoints.is_due(state):
                     _require_finite(state)
                     checkpoints.save(state)
-                if state.seconds >= deadline:
+                if deadline < math.inf and mesh.world.agreed(state.seconds >= deadline):
                     break
+            average_statistics(state.ensemble)
             with kept_randomness(data.inputs):
                 results = _validate(state, validation)
             with state.change():
-                state.seconds = time.perf_counter() - start
+                state.seconds = mesh.world.agreed(time.perf_counter() - start)
                 _end_epoch(state, results)
             bar.update()
             bar.set_postfix(
@@ -154,6 +161,12 @@ def _run(
             )
     if checkpoints is not None:
         checkpoints.save(state)
+
+
+def _goes_on(state: TrainState, epochs: int, deadline: float, stop: Callable[[History], bool]) -> bool:
+    """Whether another epoch follows, as the first rank sees it: clocks differ."""
+    over = state.epoch >= epochs or state.seconds >= deadline or (len(state.history) and stop(state.history))
+    return not state.ensemble.mesh.world.agreed(bool(over))
 
 
 def _shuffle(state: TrainState, num_points: int, batch_size: int, *, even: bool) -> None:
@@ -220,6 +233,7 @@ def _check(
         raise ValueError(f"epochs must not be negative, but it is {epochs}")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, but it is {batch_size}; None takes all data at once")
+    _check_parts(ensemble.mesh.replicas.size, len(data), batch_size or len(data))
     check_inputs(data.inputs)
     was_training = ensemble.training
     with torch.no_grad():
@@ -227,6 +241,15 @@ def _check(
     ensemble.train(was_training)
     objective.likelihood.check(data.targets, num_outputs)
     objective.likelihood.check_values(data.targets, num_outputs)
+
+
+def _check_parts(replicas: int, num_points: int, batch_size: int) -> None:
+    smallest = num_points // math.ceil(num_points / batch_size) if num_points else 0
+    if replicas > max(smallest, 1):
+        raise ValueError(
+            f"every replica must have a point of each batch, but there are {replicas} replicas and batches of "
+            f"{smallest} points; take larger batches, or fewer replicas"
+        )
 
 
 def _choose_way(ensemble: Ensemble, inputs: Tensor) -> None:
@@ -252,10 +275,15 @@ def _as_list(one_or_many: Any) -> list[Any]:
     return list(one_or_many) if isinstance(one_or_many, Sequence) else [one_or_many]
 
 
-def _seeded_by_chance(device: torch.device) -> torch.Generator:
+def _seeded_by_chance(device: torch.device, mesh: Mesh) -> torch.Generator:
     generator = torch.Generator(device)
-    generator.seed()
-    return generator
+    return generator.manual_seed(mesh.world.agreed(generator.seed()))
+
+
+def _settings(state: TrainState) -> dict[str, Any]:
+    """What must be the same on all ranks before the first step."""
+    names = ("objective", "optimizers", "schedulers", "generator")
+    return {name: getattr(state, name) for name in names}
 
 
 def _last_good(checkpoints: Checkpoints | None) -> str:

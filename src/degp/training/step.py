@@ -15,6 +15,7 @@ from degp.ensemble import Ensemble
 from degp.objectives import Objective
 from degp.training.history import History
 from degp.training.interrupts import held_interrupts
+from degp.training.replicas import average_gradients, average_loss
 from degp.typing import Batch, Loss
 
 
@@ -54,17 +55,28 @@ class TrainState:
             yield
             self.whole = True
 
+    def draws(self) -> torch.Generator:
+        """What the next step's random numbers come from; to be asked for once a step."""
+        return self.ensemble.mesh.draws(self.generator, self.count)
 
-def step(state: TrainState, batch: Batch) -> Loss:
-    """One step of every optimiser on the batch's loss."""
-    loss = state.objective(state.ensemble, batch, generator=state.generator)
-    bad = loss.non_finite()
+
+def step(state: TrainState, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
+    """One step of every optimiser on the batch's loss; with several replicas, on that of all their batches.
+
+    Args:
+        batch: of several replicas, this one's part.
+        generator: `state.draws()`, where the batch has drawn from it already.
+    """
+    loss = state.objective(state.ensemble, batch, generator=generator or state.draws())
+    told = average_loss(loss, state.ensemble, len(batch))
+    bad = told.non_finite()
     if bad:
         raise NonFiniteLossError(f"the loss is not finite at step {state.count + 1}, in {', '.join(bad)}")
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
     loss.total.backward()
+    average_gradients(state.ensemble, state.objective, len(batch))
     for optimizer in state.optimizers:
         optimizer.step()
     state.count += 1
-    return loss
+    return told

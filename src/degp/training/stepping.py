@@ -53,9 +53,10 @@ class Eager:
 
         def advance(rows: Int[Tensor, "B"]) -> Loss:
             own = data if len(rows) == len(data) else data[rows.to(data.inputs.device)]
-            batch = Batch(self.transform(own.inputs, state.generator), own.targets, own.population)
+            draws = state.draws()
+            batch = Batch(self.transform(own.inputs, draws), own.targets, own.population)
             with torch.autocast(device, self.precision, enabled=self.precision is not None):
-                return step(state, batch)
+                return step(state, batch, generator=draws)
 
         return advance
 
@@ -74,6 +75,9 @@ class Captured:
     even: bool = True
 
     def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+        ranks = state.ensemble.mesh.world.size
+        if ranks > 1:
+            raise ValueError(f"a captured step must be that of one rank, but there are {ranks}; pass stepping=Eager()")
         graph = CapturedStep(
             state.ensemble,
             data,
