@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import divergence, estimators, images, members, shipping, steps, tables
+from benchmarks import decisions, divergence, estimators, images, members, ranks, shipping, steps, tables
 from degp.report import save_results
 
 BENCHMARKS = {
@@ -17,8 +17,10 @@ BENCHMARKS = {
     "divergence": divergence,
     "estimators": estimators,
     "tables": tables,
+    "decisions": decisions,
     "images": images,
     "shipping": shipping,
+    "ranks": ranks,
 }
 
 

@@ -3,6 +3,9 @@
 import typer
 
 from experiments import (
+    active,
+    bandits,
+    bo,
     cifar10,
     cifar10_alpha,
     cifar10_corruptions,
@@ -17,6 +20,9 @@ from experiments import (
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command(name="toy")(toy.main)
 app.command(name="uci")(uci.main)
+app.command(name="bandits")(bandits.main)
+app.command(name="active")(active.main)
+app.command(name="bo")(bo.main)
 app.command(name="fmnist")(fmnist.main)
 app.command(name="cifar10")(cifar10.main)
 app.command(name="cifar10_corruptions")(cifar10_corruptions.main)

@@ -11,7 +11,7 @@ import pytest
 # A room is a module or a subpackage of degp. Each layer sees all layers above it in this list, and not its neighbours.
 LAYERS = [
     {"typing"},
-    {"execution", "files"},
+    {"execution", "files", "distributed"},
     {"gaussian", "metrics", "ensemble", "measurement", "data", "nets"},
     {"posterior", "uncertainty", "tables"},
     {"priors", "likelihoods"},
@@ -28,7 +28,7 @@ BESIDE = {
 ROOT = "degp"
 TOP = {
     *{ROOT, "demo", "selection", "tabular", "sklearn", "saving", "table_model", "export"},
-    *{"botorch", "bandits", "imaging", "config", "cli", "__main__"},
+    *{"botorch", "active", "bandits", "imaging", "config", "cli", "__main__"},
 }
 
 OPTIONAL = {

@@ -4,9 +4,10 @@ import types
 from pathlib import Path
 
 import degp
+from degp import bandits, botorch
 from degp.data import corruptions
 
-MODULES = {"data", "metrics", "nets", "objectives", "priors"}
+MODULES = {"data", "distributed", "metrics", "nets", "objectives", "priors"}
 NAMES = {
     *{"Ensemble", "fit", "predict", "predict_mixture", "posterior"},
     *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
@@ -24,6 +25,12 @@ DATA_NAMES = {
     *{"CropAndFlip", "Normalise", "CIFAR10_SCALE", "CIFAR100_SCALE", "FASHION_MNIST_SCALE"},
 }
 CORRUPTION_NAMES = {"CORRUPTIONS", "corrupt", "frost_overlays"}
+BANDIT_NAMES = {
+    *{"Agent", "EnsembleAgent", "LinearAgent", "UniformAgent", "Recipe", "AgentError", "load_agent"},
+    *{"Problem", "Environment", "Rounds", "TableBandit", "classification", "mushroom", "covertype"},
+    *{"play", "Played", "PartialGaussian", "ProcessDraw", "EpsilonGreedy", "random_member"},
+}
+BOTORCH_NAMES = {"DEGPModel", "FunctionDraws", "Training"}
 
 
 def names_of(package: types.ModuleType) -> set[str]:
@@ -42,6 +49,14 @@ def test_public_names():
 def test_public_names_of_the_data_room():
     assert names_of(degp.data) == DATA_NAMES
     assert names_of(corruptions) == CORRUPTION_NAMES
+
+
+def test_public_names_of_the_bandits_room():
+    assert names_of(bandits) == BANDIT_NAMES
+
+
+def test_public_names_of_the_botorch_room():
+    assert names_of(botorch) == BOTORCH_NAMES
 
 
 def test_exports_are_written_as_exports():

@@ -1,0 +1,110 @@
+"""The bandit records as tables and a figure: `summary.md` and `bandits.png`."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from degp.report import load_results
+from degp.report.figures import COLOURS, save_figure
+
+Records = list[dict[str, Any]]
+OTHER_COLOURS = {"ε-greedy": "#c9a227", "linear": "#d1495b", "uniform": "#999999"}
+
+# Regret relative to uniform = 100, of Table 3 of the BatchEnsemble paper (30 trials).
+PUBLISHED = {
+    "mushroom": {
+        "four networks": "13.44 ± 3.83",
+        "BatchEnsemble, four members": "15.22 ± 5.21",
+        "dropout": "15.05 ± 8.23",
+        "multitask GP": "12.87 ± 4.70",
+        "one network, greedy": "16.31 ± 6.13",
+    }
+}
+
+
+def write_summary(folder: Path) -> None:
+    """Writes both from what is in the folder."""
+    records = load_results(folder)["records"]
+    curves = json.loads((folder / "curves.json").read_text(encoding="utf-8"))
+    pages = [_page(records, name) for name in _names(records, "environment")]
+    (folder / "summary.md").write_text("# Contextual bandits\n\n" + "\n".join(pages), encoding="utf-8")
+    save_figure(_figure(curves), folder / "bandits.png")
+
+
+def _page(records: Records, environment: str) -> str:
+    own = [record for record in records if record["environment"] == environment]
+    lines = [
+        f"## {environment.capitalize()}",
+        "",
+        f"{own[0]['rounds']} rounds; mean ± standard error over trials. Regret is counted in expected rewards, uniform "
+        "choice is 100.",
+        "",
+        "| agent | relative regret | cumulative reward | trials | seconds a trial |",
+        "|---|---|---|---|---|",
+    ]
+    for agent in sorted(_names(own, "agent"), key=lambda name: mean(_values(own, name, "relative_regret"))):
+        regret, reward = _values(own, agent, "relative_regret"), _values(own, agent, "cumulative_reward")
+        seconds = mean(_values(own, agent, "seconds"))
+        lines.append(f"| {agent} | {_cell(regret, 2)} | {_cell(reward, 0)} | {len(regret)} | {seconds:.0f} |")
+    for method, value in PUBLISHED.get(environment, {}).items():
+        lines.append(f"| *published: {method}* | {value} | | 30 | |")
+    return "\n".join([*lines, "", *_differences(own), ""])
+
+
+def _differences(records: Records) -> list[str]:
+    """DE-GP's relative regret minus each baseline's, paired over trials."""
+    if "DE-GP" not in _names(records, "agent"):
+        return []
+    lines = ["DE-GP minus, paired over trials:", ""]
+    for agent in _names(records, "agent"):
+        pairs = zip(*(_values(records, name, "relative_regret") for name in ("DE-GP", agent)), strict=False)
+        differences = [own - other for own, other in pairs]
+        if agent != "DE-GP" and differences:
+            lines.append(f"- {agent}: {_cell(differences, 2, sign='+')}")
+    return lines
+
+
+def _figure(curves: Records) -> Any:
+    import matplotlib.pyplot as plt
+
+    environments = _names(curves, "environment")
+    figure, grid = plt.subplots(
+        2, len(environments), figsize=(4.6 * len(environments), 6.4), layout="constrained", squeeze=False
+    )
+    for column, environment in enumerate(environments):
+        own = [curve for curve in curves if curve["environment"] == environment]
+        for row, (quantity, title) in enumerate((("reward", "cumulative reward"), ("regret", "cumulative regret"))):
+            axes = grid[row, column]
+            for agent in _names(own, "agent"):
+                _draw(axes, [curve for curve in own if curve["agent"] == agent], quantity)
+            axes.set(title=environment if row == 0 else "", ylabel=title, xlabel="rounds" if row else "")
+    grid[0, 0].legend(fontsize="small")
+    return figure
+
+
+def _draw(axes: Any, curves: Records, quantity: str) -> None:
+    """The mean over trials, and one standard deviation around it."""
+    agent, values = curves[0]["agent"], np.array([curve[quantity] for curve in curves])
+    x = curves[0]["every"] * np.arange(1, values.shape[1] + 1)
+    middle, spread, colour = values.mean(0), values.std(0), COLOURS.get(agent, OTHER_COLOURS.get(agent))
+    axes.fill_between(x, middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
+    axes.plot(x, middle, color=colour, label=agent, linewidth=1.5)
+
+
+def _names(records: Records, key: str) -> list[str]:
+    return list(dict.fromkeys(record[key] for record in records))
+
+
+def _values(records: Records, agent: str, score: str) -> list[float]:
+    own = sorted((record for record in records if record["agent"] == agent), key=lambda record: record["trial"])
+    return [record[score] for record in own]
+
+
+def _cell(values: Sequence[float], digits: int, sign: str = "") -> str:
+    error = f" ± {stdev(values) / math.sqrt(len(values)):.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):{sign}.{digits}f}{error}"

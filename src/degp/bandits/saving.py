@@ -1,0 +1,90 @@
+"""An agent in a folder: tensors as safetensors, everything else as JSON, never pickled, whole or not there.
+
+`agent.json` names the file of the tensors by its checksum and is written last: while an agent is saved over an earlier
+state of itself, whoever opens the folder finds the one or the other whole.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from degp.bandits.problem import Problem
+from degp.files import new_file, write_json
+
+SCHEMA = 1
+FACTS = "agent.json"
+
+
+class AgentError(ValueError):
+    """An agent cannot be saved or loaded; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """All of an agent: its class by name, what it was made for and with, and what it has learned."""
+
+    agent: str
+    problem: Problem
+    settings: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+def write(folder: Path | str, saved: Saved) -> Path:
+    """Writes an agent into a folder; one that is there is replaced."""
+    folder = Path(folder)
+    if folder.exists() and not (folder / FACTS).exists() and (folder.is_file() or any(folder.iterdir())):
+        raise AgentError(f"{folder} must be new, empty or an agent, but it is something else; choose another name")
+    facts = {"schema": SCHEMA, "agent": saved.agent, "problem": asdict(saved.problem), "settings": dict(saved.settings)}
+    json.dumps(facts)  # what cannot be written should fail before anything is
+    content = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in saved.tensors.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"agent-{digest[:12]}.safetensors"
+    with new_file(folder / name) as draft:
+        draft.write_bytes(content)
+    write_json(folder / FACTS, facts | {"tensors": name, "sha256": digest})
+    for old in folder.glob("agent-*.safetensors"):
+        if old.name != name:
+            old.unlink()
+    return folder
+
+
+def read(folder: Path | str) -> Saved:
+    """What `write` wrote, checked."""
+    path = Path(folder) / FACTS
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if facts["schema"] > SCHEMA:
+            raise AgentError(f"{path} has schema {facts['schema']}, and this version reads up to {SCHEMA}; update degp")
+        content = (Path(folder) / Path(facts["tensors"]).name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != facts["sha256"]:
+            raise AgentError(f"the tensors in {folder} are damaged: their checksum is not the one in {FACTS}")
+        return Saved(facts["agent"], Problem(**facts["problem"]), facts["settings"], load(content))
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, SafetensorError) as error:
+        if isinstance(error, AgentError):
+            raise
+        raise AgentError(
+            f"{folder} must be a folder that an agent's save wrote, but it cannot be read "
+            f"({type(error).__name__}: {error}); copy it anew"
+        ) from None
+
+
+def check_tensors(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Raises AgentError where a saved tensor is missing, or has another form than the agent's own."""
+    for name in sorted(expected.keys() | saved.keys()):
+        ours, theirs = (_form(tensors[name]) if name in tensors else "nothing" for tensors in (expected, saved))
+        if ours != theirs:
+            raise AgentError(
+                f"the tensors must be those of the agent that {FACTS} describes, but {name} is {theirs} and should be "
+                f"{ours}; copy the folder anew"
+            )
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {tensor.dtype}"
