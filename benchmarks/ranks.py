@@ -17,8 +17,8 @@ from degp.training import TrainState, step
 M, B, D, WIDTHS = 8, 256, 13, (256, 256)
 RANKS, ROUNDS = (1, 2, 4), 3
 
-# Assumptions of the model. Milliseconds are measured on one H200, in bf16 and captured (`images` in README.md): a member's
-# step, the objective of ten members forward and backward, and the forward pass of ten prior networks. On many ranks
+# Assumptions of the model. Milliseconds are measured on one H200, in bf16 and captured (`images` in README.md): a
+# member's step, the objective of ten members forward and backward, and the forward pass of ten prior networks. On many ranks
 # steps are not captured, hence slower, and the share of what is not the networks' own is smaller than modelled.
 NETWORKS = {"ResNet-20": (0.57, 270_000), "ResNet-56": (1.42, 850_000)}  # ms a member and step, weights
 OBJECTIVE, PRIOR = 0.025, 1.4  # ms a member, since it grows with M; ms
