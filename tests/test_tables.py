@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import warnings
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -586,3 +588,26 @@ def test_scale_that_would_give_nan_is_refused():
     record["columns"][0]["scale"]["std"] = 0.0
     with pytest.raises(TableError, match="std positive"):
         Preprocessing.from_json(record)
+
+
+def resident_mebibytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for the memory")
+def test_a_million_rows_of_fifty_columns_stream_in_the_memory_of_a_chunk(tmp_path):
+    path = tmp_path / "long.csv"
+    with path.open("w") as file:
+        file.write(",".join(f"c{column}" for column in range(50)) + "\n")
+        for _ in range(100):
+            file.write((",".join(["0.5"] * 50) + "\n") * 10_000)
+    rows = 0
+    chunks = stream_table(path, chunk_rows=10_000)
+    rows += len(next(chunks))
+    start = most = resident_mebibytes()
+    for chunk in chunks:
+        rows += len(chunk)
+        most = max(most, resident_mebibytes())
+    assert rows == 1_000_000
+    assert most - start < 64  # the file has 200 MB, and in float64 the table would have 400
