@@ -15,7 +15,7 @@ from degp.nets import mlp
 from degp.priors import NNGP
 from degp.training import TrainState, step
 
-M, B, D, WIDTHS = 8, 256, 13, (256, 256)
+M, B, D, WIDTHS = 8, 128, 13, (512, 512)
 RANKS, ROUNDS = (1, 2, 4), 3
 
 # Assumptions of the model. Milliseconds are measured on one H200, in bf16 and captured (`images` in README.md): a

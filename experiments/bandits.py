@@ -30,18 +30,25 @@ DIFFERENCES = {
     "updates": "every 50 rounds from the first on; the authors' code first trains after 550",
     "adam": "learning rate 0.001, new at each update; the authors' code has 0.1, divided further after each update",
     "alpha": "1 while a step sees all rounds, then batch / rounds; 1 in the text, 0.1 for Covertype in the code",
-    "noise": "of rewards in units of their size, below; 1/2 in the units of the rewards in the code",
+    "noise": "of rewards divided by reward_scale; 1/2 in the units of the rewards in the code",
     "prior": "the analytic NN-GP with the variances of the code, in place of 64 networks",
-    "epsilon": "0.01; 0.05 in the paper",
+    "epsilon": "0.001; 0.05 in the paper",
 }
 
 
 @dataclass(frozen=True)
 class Game:
-    """An environment, and what depends on the size of its rewards."""
+    """An environment, and what was chosen for it on trials apart from the reported ones.
+
+    Attributes:
+        reward_scale: of the networks' agents.
+        noise: by method, the noise variance of rewards so divided; DE and ε-greedy do not depend on it.
+        linear: the linear agent's variances, in the units of the rewards.
+    """
 
     make: Callable[[], TableBandit]
-    recipe: Recipe
+    reward_scale: float
+    noise: dict[str, float]
     linear: dict[str, float]
 
 
@@ -55,20 +62,18 @@ def tried_out() -> TableBandit:
 GAMES = {
     "mushroom": Game(
         bandits.mushroom,
-        Recipe(reward_scale=5.0, noise_variance=0.1),
-        {"weight_variance": 100.0, "noise_variance": 100.0},
+        reward_scale=5.0,
+        noise={"degp": 0.1, "rde": 0.02, "rms": 0.5},
+        linear={"weight_variance": 10.0, "noise_variance": 30.0},
     ),
     "covertype": Game(
         bandits.covertype,
-        Recipe(reward_scale=1.0, noise_variance=0.05),
-        {"weight_variance": 1.0, "noise_variance": 0.1},
+        reward_scale=1.0,
+        noise={"degp": 0.1, "rde": 0.05, "rms": 0.05},
+        linear={"weight_variance": 0.1, "noise_variance": 0.03},
     ),
 }
-TRIED_OUT = {
-    "classes": Game(
-        tried_out, Recipe(hidden_layers=(8,), members=3, steps=2), {"weight_variance": 1.0, "noise_variance": 0.1}
-    )
-}
+TRIED_OUT = {"classes": Game(tried_out, 1.0, {}, {"noise_variance": 0.1})}
 NETWORKS = {"DE-GP": "degp", "DE": "de", "rDE": "rde", "RMS": "rms", "ε-greedy": "greedy"}
 AGENTS = (*NETWORKS, "linear", "uniform")
 
@@ -81,26 +86,33 @@ def main(
     agents: Annotated[str, typer.Option(help="Names, separated by commas.")] = ",".join(AGENTS),
     trials: int = 5,
     rounds: int = 5000,
+    batch_size: Annotated[int, typer.Option(help="Rounds a step.")] = 512,
+    steps: Annotated[int, typer.Option(help="Steps an update.")] = 100,
     device: Annotated[str, typer.Option(help="cpu or cuda, for the networks.")] = "cpu",
     smoke: Annotated[bool, typer.Option(help="A made-up game of 120 rounds, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """All agents in all games; what is in metrics.json already is not played again."""
     known = TRIED_OUT if smoke else GAMES
     chosen = {name: known[name] for name in (known if smoke else games.split(","))}
-    out, trials, rounds = (out / "smoke", 1, 120) if smoke else (out, trials, rounds)
-    config = _config(chosen, rounds, out)
+    recipe = Recipe(batch_size=batch_size, steps=steps)
+    if smoke:
+        out, trials, rounds, recipe = out / "smoke", 1, 120, Recipe(hidden_layers=(8,), members=3, steps=2)
+    config = _config(recipe, rounds, out)
     for trial in range(trials):
         for name, game in chosen.items():
             for agent in agents.split(","):
                 if not _is_done(out, name, agent, trial):
-                    _play(out, config, name, game, agent, trial, device)
+                    _play(out, config, name, game, agent, trial, recipe, device)
     write_summary(out)
 
 
-def _play(out: Path, config: dict[str, Any], name: str, game: Game, agent: str, trial: int, device: str) -> None:
+def _play(
+    out: Path, config: dict[str, Any], name: str, game: Game, agent: str, trial: int, recipe: Recipe, device: str
+) -> None:
     environment = _made(game.make)
     rounds = environment.rounds(config["rounds"], generator=torch.Generator().manual_seed(trial))
-    player = make_agent(agent, environment.problem, game, torch.Generator(device).manual_seed(AGENT_SEEDS + trial))
+    generator = torch.Generator(device).manual_seed(AGENT_SEEDS + trial)
+    player = make_agent(agent, environment.problem, game, recipe, generator)
     start = time.perf_counter()
     played = bandits.play(player, rounds, progress=None)
     seconds = time.perf_counter() - start
@@ -116,22 +128,26 @@ def _made(make: Callable[[], TableBandit]) -> TableBandit:
     return make()  # reading half a million rows takes seconds
 
 
-def make_agent(name: str, problem: Problem, game: Game, generator: torch.Generator) -> Agent:
+def make_agent(name: str, problem: Problem, game: Game, recipe: Recipe, generator: torch.Generator) -> Agent:
     """An agent by its name, new."""
     if name == "uniform":
         return UniformAgent(problem, generator=generator)
     if name == "linear":
         return LinearAgent(problem, **game.linear, generator=generator)
-    recipe = replace(game.recipe, method=NETWORKS[name], members=1 if name == "ε-greedy" else game.recipe.members)
-    return EnsembleAgent(problem, recipe, generator=generator)
-
-
-def _config(games: dict[str, Game], rounds: int, out: Path) -> dict[str, Any]:
-    """What all records share, JSON as it is read back; an error where the folder's records were made otherwise."""
-    facts = {name: {"recipe": asdict(game.recipe), "linear": game.linear} for name, game in (GAMES | games).items()}
-    config = json.loads(
-        json.dumps({"rounds": rounds, "games": dict(sorted(facts.items())), "differences": DIFFERENCES})
+    method = NETWORKS[name]
+    own = {"noise_variance": game.noise.get(method, recipe.noise_variance)} | (
+        {"members": 1} if method == "greedy" else {}
     )
+    return EnsembleAgent(
+        problem, replace(recipe, method=method, reward_scale=game.reward_scale, **own), generator=generator
+    )
+
+
+def _config(recipe: Recipe, rounds: int, out: Path) -> dict[str, Any]:
+    """What all records share, as it is read back; an error where the folder's records were made otherwise."""
+    games = {name: {k: v for k, v in vars(game).items() if k != "make"} for name, game in GAMES.items()}
+    config = {"rounds": rounds, "recipe": asdict(recipe), "games": games, "differences": DIFFERENCES}
+    config = json.loads(json.dumps(config))
     if (out / "metrics.json").exists() and load_results(out)["config"] != config:
         raise typer.BadParameter(f"{out} holds results with other settings; choose another --out, or take it away")
     return config

@@ -48,7 +48,7 @@ class Recipe:
     reward_scale: float = 1.0
     noise_variance: float = 0.1
     alpha: float = 1.0
-    epsilon: float = 0.01
+    epsilon: float = 0.001
     penalty: float = 1.0
     exploration: float = 0.05
     weight_variance: float = 2.0
