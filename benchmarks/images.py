@@ -1,22 +1,39 @@
-"""Ten ResNets on a GPU: one optimiser step on 128 images, by each way to run the members."""
+"""Ten ResNets, and fifty MLPs, on a GPU: one optimiser step on 128 rows, by each way to run the members."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from benchmarks.timing import in_turns
-from degp import Batch, Categorical, Ensemble, objectives
+from degp import Batch, Categorical, Ensemble, Gaussian, objectives
 from degp.data import CIFAR10_SCALE, CropAndFlip, Normalise
 from degp.execution import Compiled, Execution, Folded, Loop, Vmap
-from degp.nets import lite_resnet_features, resnet
-from degp.priors import MonteCarloNNGP
+from degp.nets import lite_resnet_features, mlp, resnet
+from degp.priors import NNGP, MonteCarloNNGP
 from degp.training.capture import CapturedStep
+from degp.training.transform import Transform, as_they_are
 
-B, CLASSES, IMAGES = 128, 10, 4096
+B, CLASSES, ROWS, BURST = 128, 10, 4096, 5
 BANDWIDTH = 4.3e12  # bytes a second of an H200's memory
 Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is trained: the networks, on what, and the prior's networks for DE-GP."""
+
+    name: str
+    make_network: Callable[[], nn.Module]
+    data: Callable[[], Batch]
+    objective: Callable[[str], nn.Module]
+    transform: Callable[[], Transform]
+    members: int
+    ways: tuple[Execution, ...]
+    floor: float | None = None
 
 
 def run() -> list[dict[str, Any]]:
@@ -24,32 +41,64 @@ def run() -> list[dict[str, Any]]:
     if not torch.cuda.is_available():
         return [{"step": "needs a GPU"}]
     torch.backends.cudnn.benchmark = True
-    return [*_compare(20, 10), *_compare(56, 10)]
+    return [row for case in (_resnets(20), _resnets(56), _mlps()) for row in _compare(case)]
 
 
-def _compare(depth: int, members: int) -> list[dict[str, Any]]:
-    steps: dict[str, Step] = {"DE, loop, eager": _eager(depth, members, Loop())}
+def _resnets(depth: int) -> Case:
+    return Case(
+        f"ResNet-{depth} × 10",
+        lambda: resnet(depth, CLASSES),
+        _images,
+        _on_images,
+        _crop_flip_normalise,
+        members=10,
+        ways=(Folded(), Compiled(Folded()), Compiled(Vmap())),
+        floor=_floor(depth, 10),
+    )
+
+
+def _mlps() -> Case:
+    return Case(
+        "MLP 8-64-64-1 × 50",
+        lambda: mlp(8, (64, 64), 1),
+        _rows,
+        _on_rows,
+        lambda: as_they_are,
+        members=50,
+        ways=(Vmap(), Compiled(Vmap())),
+    )
+
+
+def _compare(case: Case) -> list[dict[str, Any]]:
+    steps: dict[str, Step] = {"DE, loop, eager": _eager(case, Loop())}
     failures = {}
-    for way in (Folded(), Compiled(Folded()), Compiled(Vmap())):
+    for way in case.ways:
         for method in ("DE", "DE-GP"):
             name = f"{method}, {way.name}, one graph"
             try:
-                steps[name] = _captured(depth, members, way, method)
+                steps[name] = _captured(case, way, method)
             except Exception as error:  # what a way cannot do is part of the table
                 failures[name] = str(error).splitlines()[0]
-    milliseconds = in_turns(steps, rounds=15)
+    bursts = {name: partial(_burst, step) for name, step in steps.items()}
+    milliseconds = {name: time / BURST for name, time in in_turns(bursts, rounds=9).items()}
     loop = milliseconds["DE, loop, eager"]
     rows = [
         {
-            "step": f"ResNet-{depth} × {members}: {name}",
+            "step": f"{case.name}: {name}",
             "ms": time,
             "times faster than the loop": loop / time,
             "ratio to DE": time / milliseconds.get(name.replace("DE-GP", "DE"), time),
-            "× the floor by memory traffic": time / _floor(depth, members),
+            "× the floor by memory traffic": time / case.floor if case.floor else "",
         }
         for name, time in milliseconds.items()
     ]
-    return rows + [{"step": f"{name}: {reason}"} for name, reason in failures.items()]
+    return rows + [{"step": f"{case.name}: {name}: {reason}"} for name, reason in failures.items()]
+
+
+def _burst(step: Step) -> None:
+    """Steps one after the other, as in training: a step is queued while the one before it runs."""
+    for _ in range(BURST):
+        step()
 
 
 def _floor(depth: int, members: int) -> float:
@@ -59,18 +108,31 @@ def _floor(depth: int, members: int) -> float:
     return 1e3 * 15 * 2 * activations * B * members / BANDWIDTH
 
 
-def _data() -> Batch:
+def _images() -> Batch:
     generator = torch.Generator("cuda").manual_seed(0)
-    images = torch.randint(256, (IMAGES, 3, 32, 32), dtype=torch.uint8, device="cuda", generator=generator)
-    return Batch(images, torch.randint(CLASSES, (IMAGES,), device="cuda", generator=generator))
+    images = torch.randint(256, (ROWS, 3, 32, 32), dtype=torch.uint8, device="cuda", generator=generator)
+    return Batch(images, torch.randint(CLASSES, (ROWS,), device="cuda", generator=generator))
 
 
-def _objective(method: str) -> nn.Module:
+def _rows() -> Batch:
+    generator = torch.Generator("cuda").manual_seed(0)
+    inputs = torch.randn(ROWS, 8, device="cuda", generator=generator)
+    return Batch(inputs, inputs[:, :1].sin())
+
+
+def _on_images(method: str) -> nn.Module:
     likelihood = Categorical(0.1, learned=True)
     if method == "DE":
         return objectives.de(likelihood).cuda()
     prior = MonteCarloNNGP(lite_resnet_features(20), execution=Compiled(Folded()))
     return objectives.degp(likelihood, prior, alpha=0.01, beta=0.1).cuda()
+
+
+def _on_rows(method: str) -> nn.Module:
+    likelihood = Gaussian(0.1, learned=True)
+    if method == "DE":
+        return objectives.de(likelihood).cuda()
+    return objectives.degp(likelihood, NNGP(2), alpha=0.01).cuda()
 
 
 def _optimisers(ensemble: Ensemble, objective: nn.Module) -> list[torch.optim.Optimizer]:
@@ -79,37 +141,36 @@ def _optimisers(ensemble: Ensemble, objective: nn.Module) -> list[torch.optim.Op
     return [torch.optim.SGD(ensemble.parameters(), lr=rate, momentum=0.9, fused=True), adam]
 
 
-def _transform() -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
+def _crop_flip_normalise() -> Transform:
     crop, normalise = CropAndFlip(), Normalise(*CIFAR10_SCALE, channels_last=True).cuda()
     return lambda images, generator: normalise(crop(images, generator))
 
 
-def _captured(depth: int, members: int, way: Execution, method: str) -> Step:
-    ensemble = Ensemble(lambda: resnet(depth, CLASSES), members, execution=way).cuda()
-    objective, data = _objective(method), _data()
-    generator = torch.Generator("cuda").manual_seed(1)
+def _captured(case: Case, way: Execution, method: str) -> Step:
+    ensemble = Ensemble(case.make_network, case.members, execution=way).cuda()
+    objective = case.objective(method)
     step = CapturedStep(
         ensemble,
-        data,
+        case.data(),
         objective,
         _optimisers(ensemble, objective),
         B,
-        generator=generator,
-        transform=_transform(),
+        generator=torch.Generator("cuda").manual_seed(1),
+        transform=case.transform(),
         precision=torch.bfloat16,
     )
     rows = torch.arange(B, device="cuda")
     return lambda: step(rows)
 
 
-def _eager(depth: int, members: int, way: Execution) -> Step:
-    ensemble = Ensemble(lambda: resnet(depth, CLASSES), members, execution=way).cuda()
-    objective, data, transform = _objective("DE"), _data(), _transform()
+def _eager(case: Case, way: Execution) -> Step:
+    ensemble = Ensemble(case.make_network, case.members, execution=way).cuda()
+    objective, data, transform = case.objective("DE"), case.data(), case.transform()
     optimisers = _optimisers(ensemble, objective)
     generator = torch.Generator("cuda").manual_seed(1)
 
     def step() -> None:
-        batch = Batch(transform(data.inputs[:B], generator), data.targets[:B], IMAGES)
+        batch = Batch(transform(data.inputs[:B], generator), data.targets[:B], ROWS)
         with torch.autocast("cuda", torch.bfloat16):
             loss = objective(ensemble, batch, generator=generator)
         for optimiser in optimisers:

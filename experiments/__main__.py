@@ -13,6 +13,7 @@ from experiments import (
     cifar10_sharing,
     cifar100,
     fmnist,
+    intervals,
     toy,
     uci,
 )
@@ -20,6 +21,7 @@ from experiments import (
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command(name="toy")(toy.main)
 app.command(name="uci")(uci.main)
+app.command(name="intervals")(intervals.main)
 app.command(name="bandits")(bandits.main)
 app.command(name="active")(active.main)
 app.command(name="bo")(bo.main)

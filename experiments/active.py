@@ -7,7 +7,9 @@ points. DE has the same networks, start, noise and steps.
 
 import math
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +21,14 @@ from torch import Tensor
 from degp import Ensemble, Gaussian, PointwiseAverage, fit, metrics, objectives, predict
 from degp.active import Rule, beliefs, joint_information, single_information, variance
 from degp.data import Standardiser, uci
+from degp.imaging import Deadline
 from degp.nets import mlp
 from degp.priors.evidence import most_likely_scales
-from degp.report import load_results, save_results
+from degp.report import save_results
 from degp.typing import Batch
 from experiments.active_summary import write_summary
+from experiments.image_runs import Minutes
+from experiments.independent_runs import Jobs, earlier_records, finished
 
 Records = list[dict[str, Any]]
 SETS = ("boston", "concrete", "energy", "power", "kin8nm")
@@ -83,22 +88,36 @@ def main(
     strategies: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(STRATEGIES),
     seeds: int = 5,
     first_seed: Annotated[int, typer.Option(help="Seeds from 100 on are for trying things out.")] = 0,
+    jobs: Jobs = 1,
+    minutes: Minutes = None,
     smoke: Annotated[bool, typer.Option(help="A made-up table and three labels, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """All strategies on all sets; what is in metrics.json already is not run again."""
     config = Config(3, 3, 6, members=3, widths=(4,), steps=2, extra_points=4) if smoke else Config()
     if smoke:
         out, sets, seeds = out / "smoke", "waves", 1
-    records: Records = load_results(out)["records"] if (out / "metrics.json").exists() else []
-    for seed in range(first_seed, first_seed + seeds):
-        for name in sets.split(","):
-            for strategy in strategies.split(";"):
-                if (name, strategy, seed) not in {(r["dataset"], r["strategy"], r["seed"]) for r in records}:
-                    facts = {"dataset": name, "strategy": strategy, "seed": seed}
-                    records += [facts | point for point in bought(_table(name), STRATEGIES[strategy], seed, config)]
-                    save_results(out, config=asdict(config), records=records)
-                    typer.echo(f"{name:10} {strategy:20} seed {seed}: RMSE {records[-1]['rmse']:.3f} with all labels")
-    write_summary(records, out)
+    records = earlier_records(out, asdict(config))
+    done = {(r["seed"], r["dataset"], r["strategy"]) for r in records}
+    known = range(first_seed, first_seed + seeds), sets.split(","), strategies.split(";")
+    tasks = [(*run, config) for run in product(*known) if run not in done]
+    with closing(finished(_run, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
+        for (seed, name, strategy, _), points in runs:
+            facts = {"dataset": name, "strategy": strategy, "seed": seed}
+            records = sorted([*records, *(facts | point for point in points)], key=_place)
+            save_results(out, config=asdict(config), records=records)
+            typer.echo(f"{name:10} {strategy:20} seed {seed}: RMSE {points[-1]['rmse']:.3f} with all labels")
+    if records:
+        write_summary(records, out)
+
+
+def _run(seed: int, name: str, strategy: str, config: Config) -> Records:
+    return bought(_table(name), STRATEGIES[strategy], seed, config)
+
+
+def _place(record: dict[str, Any]) -> tuple[int, int, str, int]:
+    """Of a run in metrics.json, sets that are not ours last; its purchases stay as they are."""
+    name, strategy = record["dataset"], record["strategy"]
+    return record["seed"], (*SETS, name).index(name), name, list(STRATEGIES).index(strategy)
 
 
 def bought(table: Batch, strategy: Strategy, seed: int, config: Config) -> Records:

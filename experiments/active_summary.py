@@ -52,6 +52,8 @@ def labels_needed(records: Records, dataset: str, strategy: str, last: int) -> f
 
 
 def _needed_cell(records: Records, dataset: str, strategy: str, last: int) -> str:
+    if not all(_at(records, dataset, own, last, "rmse") for own in ("random", strategy)):
+        return "–"  # not yet run
     needed = labels_needed(records, dataset, strategy, last)
     return f"{needed:.0f}" if math.isfinite(needed) else f"> {last}"
 
@@ -92,7 +94,7 @@ def _curve(records: Records, dataset: str, strategy: str, score: str) -> tuple[l
 def _at(records: Records, dataset: str, strategy: str, labels: int, score: str) -> list[float]:
     """One value a seed, with the number of labels nearest to the one asked for."""
     own = [r for r in records if (r["dataset"], r["strategy"]) == (dataset, strategy)]
-    near = min({record["labels"] for record in own}, key=lambda n: abs(n - labels))
+    near = min({record["labels"] for record in own}, key=lambda n: abs(n - labels), default=None)
     return [record[score] for record in own if record["labels"] == near]
 
 
@@ -105,4 +107,4 @@ def _error(values: list[float]) -> float:
 
 
 def _cell(values: list[float]) -> str:
-    return f"{mean(values):.3f} ± {_error(values):.3f}"
+    return f"{mean(values):.3f} ± {_error(values):.3f}" if values else "–"

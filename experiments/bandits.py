@@ -7,8 +7,10 @@ batches, updates and optimiser are the paper's; DIFFERENCES says what is not.
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,11 @@ import typer
 from degp import bandits
 from degp.bandits import Agent, EnsembleAgent, LinearAgent, Played, Problem, Recipe, TableBandit, UniformAgent
 from degp.files import write_json
-from degp.report import load_results, save_results
+from degp.imaging import Deadline
+from degp.report import save_results
 from experiments.bandits_summary import write_summary
+from experiments.image_runs import Minutes, chosen
+from experiments.independent_runs import Jobs, earlier_records, finished
 
 Records = list[dict[str, Any]]
 EVERY = 50  # rounds between two points of a curve
@@ -89,38 +94,50 @@ def main(
     batch_size: Annotated[int, typer.Option(help="Rounds a step.")] = 512,
     steps: Annotated[int, typer.Option(help="Steps an update.")] = 100,
     device: Annotated[str, typer.Option(help="cpu or cuda, for the networks.")] = "cpu",
+    jobs: Jobs = 1,
+    minutes: Minutes = None,
     smoke: Annotated[bool, typer.Option(help="A made-up game of 120 rounds, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """All agents in all games; what is in metrics.json already is not played again."""
-    known = TRIED_OUT if smoke else GAMES
-    chosen = {name: known[name] for name in (known if smoke else games.split(","))}
-    recipe = Recipe(batch_size=batch_size, steps=steps)
+    names, recipe = chosen(games, GAMES), Recipe(batch_size=batch_size, steps=steps)
     if smoke:
-        out, trials, rounds, recipe = out / "smoke", 1, 120, Recipe(hidden_layers=(8,), members=3, steps=2)
-    config = _config(recipe, rounds, out)
-    for trial in range(trials):
-        for name, game in chosen.items():
-            for agent in agents.split(","):
-                if not _is_done(out, name, agent, trial):
-                    _play(out, config, name, game, agent, trial, recipe, device)
-    write_summary(out)
+        out, names, trials, rounds = out / "smoke", list(TRIED_OUT), 1, 120
+        recipe = Recipe(hidden_layers=(8,), members=3, steps=2)
+    config = _config(recipe, rounds)
+    records = earlier_records(out, config)
+    done = {(r["trial"], r["environment"], r["agent"]) for r in records}
+    known = range(trials), names, chosen(agents, AGENTS)
+    tasks = [(*run, rounds, recipe, device) for run in product(*known) if run not in done]
+    with closing(finished(_play, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
+        for _, (record, curve) in runs:
+            write_json(out / "curves.json", sorted([*_curves(out, records), curve], key=_place))
+            records = sorted([*records, record], key=_place)
+            save_results(out, config=config, records=records)
+            _report(record)
+    if records:
+        write_summary(out)
 
 
 def _play(
-    out: Path, config: dict[str, Any], name: str, game: Game, agent: str, trial: int, recipe: Recipe, device: str
-) -> None:
+    trial: int, name: str, agent: str, count: int, recipe: Recipe, device: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The record and the curve of an agent in a game."""
+    game = (GAMES | TRIED_OUT)[name]
     environment = _made(game.make)
-    rounds = environment.rounds(config["rounds"], generator=torch.Generator().manual_seed(trial))
+    rounds = environment.rounds(count, generator=torch.Generator().manual_seed(trial))
     generator = torch.Generator(device).manual_seed(AGENT_SEEDS + trial)
     player = make_agent(agent, environment.problem, game, recipe, generator)
     start = time.perf_counter()
     played = bandits.play(player, rounds, progress=None)
     seconds = time.perf_counter() - start
-    typer.echo(f"{name:10} {agent:9} trial {trial}: {played.relative_regret:6.2f} % of uniform regret, {seconds:.0f} s")
     facts = {"environment": name, "agent": agent, "trial": trial, "rounds": len(rounds)}
-    write_json(out / "curves.json", [*_curves(out), {**facts, "every": EVERY, **_curve(played)}])
     scores = {"cumulative_reward": float(played.rewards.sum()), "relative_regret": played.relative_regret}
-    save_results(out, config=config, records=[*_records(out), {**facts, **scores, "seconds": seconds}])
+    return {**facts, **scores, "seconds": seconds}, {**facts, "every": EVERY, **_curve(played)}
+
+
+def _report(record: dict[str, Any]) -> None:
+    run = f"{record['environment']:10} {record['agent']:9} trial {record['trial']}"
+    typer.echo(f"{run}: {record['relative_regret']:6.2f} % of uniform regret, {record['seconds']:.0f} s")
 
 
 @cache
@@ -143,18 +160,16 @@ def make_agent(name: str, problem: Problem, game: Game, recipe: Recipe, generato
     )
 
 
-def _config(recipe: Recipe, rounds: int, out: Path) -> dict[str, Any]:
-    """What all records share, as it is read back; an error where the folder's records were made otherwise."""
+def _config(recipe: Recipe, rounds: int) -> dict[str, Any]:
+    """What all records share."""
     games = {name: {k: v for k, v in vars(game).items() if k != "make"} for name, game in GAMES.items()}
-    config = {"rounds": rounds, "recipe": asdict(recipe), "games": games, "differences": DIFFERENCES}
-    config = json.loads(json.dumps(config))
-    if (out / "metrics.json").exists() and load_results(out)["config"] != config:
-        raise typer.BadParameter(f"{out} holds results with other settings; choose another --out, or take it away")
-    return config
+    return {"rounds": rounds, "recipe": asdict(recipe), "games": games, "differences": DIFFERENCES}
 
 
-def _is_done(out: Path, environment: str, agent: str, trial: int) -> bool:
-    return (environment, agent, trial) in {(r["environment"], r["agent"], r["trial"]) for r in _records(out)}
+def _place(record: dict[str, Any]) -> tuple[int, int, int]:
+    """Of a run in metrics.json and in curves.json."""
+    games = [*GAMES, *TRIED_OUT]
+    return record["trial"], games.index(record["environment"]), AGENTS.index(record["agent"])
 
 
 def _curve(played: Played) -> dict[str, list[float]]:
@@ -163,12 +178,9 @@ def _curve(played: Played) -> dict[str, list[float]]:
     return {name: values.double().cumsum(0)[EVERY - 1 :: EVERY].tolist() for name, values in columns.items()}
 
 
-def _records(out: Path) -> Records:
-    return load_results(out)["records"] if (out / "metrics.json").exists() else []
-
-
-def _curves(out: Path) -> Records:
+def _curves(out: Path, records: Records) -> Records:
     """Those that have a record: a run that was broken off between the two files is played again."""
     path = out / "curves.json"
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return [curve for curve in kept if _is_done(out, curve["environment"], curve["agent"], curve["trial"])]
+    recorded = {_place(record) for record in records}
+    return [curve for curve in kept if _place(curve) in recorded]

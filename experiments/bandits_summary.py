@@ -61,12 +61,17 @@ def _differences(records: Records) -> list[str]:
     if "DE-GP" not in _names(records, "agent"):
         return []
     lines = ["DE-GP minus, paired over trials:", ""]
+    own = _by_trial(records, "DE-GP")
     for agent in _names(records, "agent"):
-        pairs = zip(*(_values(records, name, "relative_regret") for name in ("DE-GP", agent)), strict=False)
-        differences = [own - other for own, other in pairs]
+        other = _by_trial(records, agent)
+        differences = [own[trial] - other[trial] for trial in own if trial in other]
         if agent != "DE-GP" and differences:
             lines.append(f"- {agent}: {_cell(differences, 2, sign='+')}")
     return lines
+
+
+def _by_trial(records: Records, agent: str) -> dict[int, float]:
+    return {record["trial"]: record["relative_regret"] for record in records if record["agent"] == agent}
 
 
 def _figure(curves: Records) -> Any:

@@ -5,7 +5,7 @@ maximise the same acquisition function in the same way. EnsembleModel has the me
 own observations; it takes each member for a sample, where DE-GP takes all of them for one Gaussian process.
 """
 
-import json
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -15,8 +15,11 @@ import typer
 from rich.console import Console
 from tqdm.auto import tqdm
 
-from degp.report import environment, load_results, save_results
+from degp.imaging import Deadline
+from degp.report import environment, save_results
 from experiments.bo_summary import final_table, write_summary
+from experiments.image_runs import Minutes
+from experiments.independent_runs import Jobs, earlier_records, finished
 
 PROBLEMS = ("branin", "hartmann6", "ackley10", "noisy-hartmann3", "mixed-ackley8")
 METHODS = ("DE-GP", "EnsembleModel", "SingleTaskGP", "random")
@@ -54,24 +57,28 @@ def main(
     methods: Annotated[str, typer.Option(help="Names, separated by commas.")] = ",".join(METHODS),
     seeds: Annotated[int, typer.Option(help="How many.")] = 10,
     first_seed: int = 0,
+    jobs: Jobs = 1,
+    minutes: Minutes = None,
     smoke: Annotated[bool, typer.Option(help="One small round of everything, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """Regret of each method on each problem; what is in metrics.json already is not run again."""
     out, config, seeds = (out / "smoke", SMOKE, 1) if smoke else (out, Config(), seeds)
     known = _known(problems, PROBLEMS), range(first_seed, first_seed + seeds), _known(methods, METHODS)
-    records = _records(out, config)
+    records = earlier_records(out, asdict(config))
     done = {(r["problem"], r["seed"], r["method"]) for r in records}
+    tasks = [(*run, config) for run in product(*known) if run not in done]
     where = {"commit": environment()["commit"]}
-    for problem, seed, method in (bar := tqdm([run for run in product(*known) if run not in done], unit="run")):
-        bar.set_postfix_str(f"{problem} {method} seed {seed}")
-        rounds = _optimise(problem, method, seed, config)
-        records += [{"problem": problem, "method": method, "seed": seed, **r, **where} for r in rounds]
-        save_results(out, config=asdict(config), records=records)
+    with closing(finished(_optimise, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
+        for (problem, seed, method, _), rounds in (bar := tqdm(runs, total=len(tasks), unit="run")):
+            bar.set_postfix_str(f"{problem} {method} seed {seed}")
+            records += [{"problem": problem, "method": method, "seed": seed, **r, **where} for r in rounds]
+            records.sort(key=_place)
+            save_results(out, config=asdict(config), records=records)
     write_summary(records, out)
     Console().print(final_table(records), highlight=False)
 
 
-def _optimise(problem: str, method: str, seed: int, config: Config) -> list[dict[str, Any]]:
+def _optimise(problem: str, seed: int, method: str, config: Config) -> list[dict[str, Any]]:
     from experiments.bo_runs import optimise  # here: BoTorch takes seconds to import and changes GPyTorch's settings
 
     return optimise(problem, method, seed, config)
@@ -85,11 +92,6 @@ def _known(names: str, all_names: tuple[str, ...]) -> list[str]:
     return chosen
 
 
-def _records(out: Path, config: Config) -> list[dict[str, Any]]:
-    """What was run before, with the same settings."""
-    if not (out / "metrics.json").exists():
-        return []
-    results = load_results(out)
-    if results["config"] != json.loads(json.dumps(asdict(config))):
-        raise typer.BadParameter(f"{out} holds results with other settings; choose another --out, or take it away")
-    return results["records"]
+def _place(record: dict[str, Any]) -> tuple[int, int, int]:
+    """Of a run in metrics.json; its rounds stay as they are."""
+    return PROBLEMS.index(record["problem"]), record["seed"], METHODS.index(record["method"])

@@ -108,6 +108,17 @@ def test_a_strided_convolution_by_blocks_is_that_convolution(k, stride, padding,
     assert_close(blocks, F.conv2d(x, kernel, bias, stride, padding, groups=3))
 
 
+def test_many_channels_to_few_by_blocks_is_the_same_convolution():
+    generator = torch.Generator().manual_seed(0)
+    x, kernel, bias = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((2, 48, 8, 8), (96, 16, 3, 3), (96,))
+    )
+    x.requires_grad_()
+    blocks, plain = strided_by_blocks(x, kernel, bias, 2, 1, groups=3), F.conv2d(x, kernel, bias, 2, 1, groups=3)
+    assert_close(blocks, plain)
+    assert_close(*(torch.autograd.grad(y.square().sum(), x) for y in (blocks, plain)))
+
+
 class Sums(nn.Module):
     def __init__(self, function):
         super().__init__()

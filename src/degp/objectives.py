@@ -142,10 +142,11 @@ class FunctionalObjective(nn.Module):
         extra = self.measurement(batch.inputs, generator=generator)
         with Beside(batch.inputs) as work:
             root = self.prior_root(batch.inputs, extra, generator=generator)
-        outputs = members_on(ensemble, batch.inputs, extra)
+        q = posterior(members_on(ensemble, batch.inputs, extra), diagonal=self.nugget)
+        data = self.data_term(q, batch, generator=generator)  # the prior's networks may still be running
         work.join(root)
-        q, p = posterior(outputs, diagonal=self.nugget), KroneckerGaussian(root, outputs.shape[2])
-        return self.of_posterior(q, ensemble, batch, kl_divergence(q, p), generator=generator)
+        kl = kl_divergence(q, KroneckerGaussian(root, q.shape[2]))
+        return self.combined(data, kl, q.shape[0], ensemble, batch)
 
     def prior_root(
         self,
@@ -168,15 +169,25 @@ class FunctionalObjective(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Loss:
         """The loss from q on the batch and the extra points, the members' weights, and the divergence."""
-        (M, N, C), B = q.shape, len(batch)
+        return self.combined(self.data_term(q, batch, generator=generator), kl, q.shape[0], weights, batch)
+
+    def data_term(
+        self, q: LowRankGaussian, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Float[Tensor, ""]:
+        """−Σ_batch E_q log p(y | f)."""
+        (_, N, C), B = q.shape, len(batch)
         self.likelihood.check(batch.targets, C)
         on_batch = q if N == B else q.marginal(slice(B))
-        expected = self.likelihood.expected_log_prob(on_batch, batch.targets, generator=generator)
-        data = -expected.sum()
-        kl = kl.to(data)
+        return -self.likelihood.expected_log_prob(on_batch, batch.targets, generator=generator).sum()
+
+    def combined(
+        self, data: Float[Tensor, ""], kl: Float[Tensor, ""], members: int, weights: HasParts, batch: Batch
+    ) -> Loss:
+        """The loss from its terms, with the penalty on the weights."""
+        B, kl = len(batch), kl.to(data)
         penalty = self.penalty(weights, batch.population).to(data)
         terms = {"data": data.detach() / B, "kl": kl.detach(), "penalty": penalty.detach()}
-        return Loss(M / B * (data + self.alpha * kl) + penalty, terms)
+        return Loss(members / B * (data + self.alpha * kl) + penalty, terms)
 
 
 def members_on(

@@ -19,6 +19,8 @@ from torch import Tensor, fx, nn
 
 from degp.execution.ways import Tensors
 
+TILE = 64  # channels that cuDNN's kernels work on at a time
+
 
 class NotFoldable(TypeError):
     """A network has an operation for which no folded form is known; the message says which."""
@@ -172,19 +174,24 @@ def strided_by_blocks(
     """A convolution of stride s as one of stride 1, over blocks of s × s pixels whose pixels are channels.
 
     The kernel grows by zeros to a multiple of s and is cut into blocks likewise. The sums are the same. cuDNN has fast
-    grouped convolutions of stride 1 on tensor cores; those of other strides it does group after group.
+    grouped convolutions of stride 1 on tensor cores; those of other strides it does group after group, and likewise
+    those from 64 channels or more a group to fewer than 64: these get kernels of zeros, whose results are left out.
     """
-    k = kernel.shape[-1]
+    k, width = kernel.shape[-1], len(kernel) // groups
     blocks = -(-k // stride)  # of the kernel, rounded up
     ends = [stride * ((size + 2 * padding - k) // stride + blocks) - size - padding for size in x.shape[2:]]
     padded = F.pad(x, (padding, ends[1], padding, ends[0]))
     grown = F.pad(kernel, (0, blocks * stride - k) * 2)
-    return F.conv2d(
+    missing = -width % TILE if groups > 1 and grown.shape[1] * stride**2 >= TILE else 0
+    if missing:
+        grown = F.pad(grown.unflatten(0, (groups, width)), (0, 0) * 3 + (0, missing)).flatten(0, 1)
+    y = F.conv2d(
         _channels_last(F.pixel_unshuffle(padded, stride)),
         _channels_last(F.pixel_unshuffle(grown, stride)),
-        bias,
         groups=groups,
     )
+    y = y.unflatten(1, (groups, width + missing))[:, :, :width].flatten(1, 2) if missing else y
+    return y if bias is None else y + bias.to(y).view(-1, 1, 1)
 
 
 def _batch_norm(name: str, layer: nn.Module, layout: Layout) -> Rule:

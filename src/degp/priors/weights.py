@@ -64,9 +64,10 @@ class WeightPrior:
         # one long draw: filling many small tensors costs more than the numbers themselves
         flat = torch.randn(num_draws * sum(sizes), dtype=like.dtype, device=like.device, generator=generator)
         pieces = flat.split([num_draws * size for size in sizes])
+        if pieces:
+            torch._foreach_mul_(pieces, [variance**0.5 for variance in variances.values()])
         return {
-            name: piece.view(num_draws, *shape).mul_(variances[name] ** 0.5)
-            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+            name: piece.view(num_draws, *shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
         }
 
     @torch.no_grad()

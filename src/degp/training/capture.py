@@ -42,7 +42,7 @@ class CapturedStep:
         self.ensemble, self.data, self.objective, self.optimizers = ensemble, data, objective, optimizers
         self.generator, self.transform, self.precision = generator, transform, precision
         self.rows = torch.arange(batch_size, device=data.inputs.device)
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream(priority=-1)  # what runs beside it fills the gaps
         self.graph = torch.cuda.CUDAGraph()
         self.graph.register_generator_state(generator)
         self.loss = self._capture(warm_up)
