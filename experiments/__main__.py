@@ -1,7 +1,11 @@
-"""`python -m experiments NAME [--smoke] [--out FOLDER]`: reruns one of the paper's experiments."""
+"""`python -m experiments NAME [--smoke] [--out FOLDER]`: reruns one of the paper's experiments.
+
+Those on images also run under `torchrun --nproc-per-node=R -m experiments NAME …`, which shares out the members.
+"""
 
 import typer
 
+from degp.distributed import launched
 from experiments import (
     active,
     bandits,
@@ -17,6 +21,9 @@ from experiments import (
     toy,
     uci,
 )
+
+# many small networks, which ranks would only slow down
+ONE_PROCESS = ("toy", "uci", "intervals", "bandits", "active", "bo")
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command(name="toy")(toy.main)
@@ -35,8 +42,18 @@ app.command(name="cifar100")(cifar100.main)
 
 
 @app.callback()
-def root() -> None:
+def root(context: typer.Context) -> None:
     """Each experiment writes its figures and `metrics.json` to `experiments/results/NAME/`."""
+    rank, ranks = launched()
+    if ranks > 1 and context.invoked_subcommand in ONE_PROCESS:
+        if rank == 0:
+            typer.echo(
+                f"{context.invoked_subcommand} must be started as one process, but torchrun has started {ranks}: they "
+                f"would all do the same work and write the same files; run python -m experiments "
+                f"{context.invoked_subcommand}",
+                err=True,
+            )
+        raise typer.Exit(2)
 
 
 if __name__ == "__main__":

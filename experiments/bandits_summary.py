@@ -87,6 +87,8 @@ def _figure(curves: Records) -> Any:
             axes = grid[row, column]
             for agent in _names(own, "agent"):
                 _draw(axes, [curve for curve in own if curve["agent"] == agent], quantity)
+            if quantity == "regret":  # uniform choice would leave the others no room
+                axes.set_ylim(0, 1.3 * max((max(c["regret"]) for c in own if c["agent"] != "uniform"), default=1.0))
             axes.set(title=environment if row == 0 else "", ylabel=title, xlabel="rounds" if row else "")
     grid[0, 0].legend(fontsize="small")
     return figure

@@ -47,7 +47,7 @@ NETWORKS = {"resnet20": (20, 10), "resnet56": (56, 10), "resnet110": (110, 5)}  
 PRIOR = "lite resnet20"
 FIGURES = {
     "weight norm": ("epoch", "mean norm of a member's weights"),
-    "error by uncertainty": ("largest mutual information kept, as a share of the largest", "error, SVHN wrong"),
+    "error by uncertainty": ("mutual information up to, as a share of the largest", "error, SVHN wrong"),
 }
 HELD_OUT = 5000
 
@@ -67,7 +67,7 @@ def main(
 ) -> None:
     """All methods on CIFAR-10 and against SVHN; `degp0` is DE-GP with β = 0."""
     place = Place.open(out, checkpoints, device, minutes, smoke)
-    do_runs(place, planned(network, methods, seeds, epochs, smoke), image_sets(smoke).to(device), judged)
+    do_runs(place, planned(network, methods, seeds, epochs, smoke), image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, FIGURES)
 

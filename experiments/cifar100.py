@@ -62,7 +62,7 @@ def main(
         for method in chosen(methods, METHODS)
     ]
     sets = made_up(classes=CLASSES) if smoke else _sets(part)
-    do_runs(place, tried_out(runs, classes=CLASSES) if smoke else runs, sets.to(device), judged)
+    do_runs(place, tried_out(runs, classes=CLASSES) if smoke else runs, sets.to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)
 

@@ -46,6 +46,6 @@ def main(
         for seed in numbers(seeds)
         for alpha in alphas.split(",")
     ]
-    do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(device), judged)
+    do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from degp.data import DataSetError
 from degp.data.corruptions import CORRUPTIONS, frost_overlays
-from degp.imaging import corruption_table, is_kept, load_kept
+from degp.imaging import corruption_table, load_kept
 from degp.imaging.figures import box_panels
 from degp.report import environment, save_results
 from degp.report.figures import save_figure
@@ -30,7 +30,6 @@ from experiments.image_runs import (
     Run,
     Seeds,
     Smoke,
-    is_in,
     known,
     label,
     records_in,
@@ -78,36 +77,37 @@ def _types(smoke: bool) -> tuple[str, ...]:
 def _do_runs(place: Place, runs: Sequence[Run], types: Sequence[str], smoke: bool) -> None:
     """Judges the runs that are not in metrics.json yet, and saves after each."""
     sets = cifar10.image_sets(smoke).to(place.device)
-    overlays = _overlays(place.device)
+    overlays = _overlays(place)
     where = {key: environment()[key] for key in ("commit", "device")}
     for run in runs:
         folder = place.checkpoints / run.name
-        if is_in(records_in(place), run):
+        if not place.lacks(run):
             continue
-        if not is_kept(folder):
-            typer.echo(f"{label(run.facts)}, seed {run.seed}: no members in {folder}; train them first")
+        if not place.keeps(run):
+            place.say(f"{label(run.facts)}, seed {run.seed}: no members in {folder}; train them first")
             continue
-        if not place.deadline.allows():
-            typer.echo("the time is up; the same command goes on from there")
+        if not place.has_time():
+            place.say("the time is up; the same command goes on from there")
             return
-        typer.echo(f"{label(run.facts)}, {run.network}, seed {run.seed}")
-        trained = load_kept(folder, run.recipe, seed=run.seed, device=place.device)
+        place.say(f"{label(run.facts)}, {run.network}, seed {run.seed}")
+        trained = load_kept(folder, run.recipe, seed=run.seed, device=place.device, mesh=place.mesh)
         rows = corruption_table(trained, sets, types=types, overlays=overlays)
-        records = records_in(place) + [{**run.facts, **known(row), **where} for row in rows]
-        config = run.recipe.describe() | {"types": list(types), "frost": overlays is not None}
-        save_results(place.out, config=config, records=records)
+        if place.mesh.is_first:
+            records = records_in(place) + [{**run.facts, **known(row), **where} for row in rows]
+            config = run.recipe.describe() | {"types": list(types), "frost": overlays is not None}
+            save_results(place.out, config=config, records=records)
 
 
-def _overlays(device: str) -> tuple[Tensor, ...] | None:
+def _overlays(place: Place) -> tuple[Tensor, ...] | None:
     try:
-        return tuple(overlay.to(device) for overlay in frost_overlays())
+        return tuple(overlay.to(place.device) for overlay in frost_overlays())
     except DataSetError as reason:
-        typer.echo(f"frost is left out: {reason}")
+        place.say(f"frost is left out: {reason}")
         return None
 
 
 def _figures(place: Place) -> None:
-    records = records_in(place)
+    records = records_in(place) if place.mesh.is_first else []
     for score, name in SCORES.items():
         panels = {network: _boxes(records, network, score) for network in _distinct(records, "network")}
         if panels:

@@ -68,6 +68,6 @@ def main(
         for seed in numbers(seeds)
         for prior in chosen(priors, PRIORS)
     ]
-    do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(device), judged)
+    do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)

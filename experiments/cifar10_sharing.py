@@ -57,7 +57,7 @@ def main(
 ) -> None:
     """DE, rDE and DE-GP whose members share a trunk."""
     place = Place.open(out, checkpoints, device, minutes, smoke)
-    do_runs(place, planned(methods, seeds, epochs, smoke), cifar10.image_sets(smoke).to(device), judged)
+    do_runs(place, planned(methods, seeds, epochs, smoke), cifar10.image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)
 

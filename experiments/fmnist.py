@@ -44,7 +44,7 @@ METHODS: dict[str, dict[str, Any]] = {
 FIGURES = {
     "error by size": ("members, of those trained together", "test error"),
     "nll by size": ("members, of those trained together", "test NLL"),
-    "error by uncertainty": ("largest mutual information kept, as a share of the largest", "error, MNIST wrong"),
+    "error by uncertainty": ("mutual information up to, as a share of the largest", "error, MNIST wrong"),
 }
 HELD_OUT = 5000
 
@@ -70,7 +70,7 @@ def main(
         for method in chosen(methods, METHODS)
     ]
     sets = made_up(channels=1, size=28) if smoke else _sets()
-    do_runs(place, tried_out(runs, channels=1) if smoke else runs, sets.to(device), _judge)
+    do_runs(place, tried_out(runs, channels=1) if smoke else runs, sets.to(place.device), _judge)
     write_summary(place)
     draw_curves(place, FIGURES)
 

@@ -1,4 +1,7 @@
-"""What the experiments on images share at the command line: runs that are done once, go on, and end by the clock."""
+"""What the experiments on images share at the command line: runs that are done once, go on, and end by the clock.
+
+Under `torchrun` the ranks share out the members. All of them do everything, and the first alone writes and speaks.
+"""
 
 import json
 import math
@@ -15,6 +18,7 @@ import torch
 import typer
 from torch import nn
 
+from degp.distributed import Mesh, start
 from degp.files import new_file, write_json
 from degp.imaging import (
     Deadline,
@@ -55,19 +59,41 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @dataclass(frozen=True)
 class Place:
-    """Where results and trained members go, and until when there is time."""
+    """Where results and trained members go, until when there is time, and who takes part."""
 
     out: Path
     checkpoints: Path
-    device: str
     deadline: Deadline
+    mesh: Mesh
 
     @classmethod
     def open(cls, out: Path, checkpoints: Path | None, device: str, minutes: float | None, smoke: bool) -> "Place":
         """The place that the command line names; what is only tried out stays apart."""
         out = out / "smoke" if smoke else out
         torch.backends.cudnn.benchmark = True
-        return cls(out, checkpoints or out / "checkpoints", device, Deadline(minutes))
+        return cls(out, checkpoints or out / "checkpoints", Deadline(minutes), start(device=device))
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.mesh.device
+
+    def lacks(self, run: "Run") -> bool:
+        """Whether metrics.json has no record of a run yet, as the first rank sees it."""
+        return self.mesh.world.agreed(not is_in(records_in(self), run))
+
+    def keeps(self, run: "Run") -> bool:
+        """Whether a run's trained members are here, as the first rank sees it."""
+        return self.mesh.world.agreed(is_kept(self.checkpoints / run.name))
+
+    def has_time(self) -> bool:
+        """Whether another run may begin, by the first rank's clock."""
+        return self.mesh.world.agreed(self.deadline.allows())
+
+    def say(self, text: str) -> None:
+        """A line on the screen, once for all ranks."""
+        if self.mesh.is_first:
+            typer.echo(text)
 
 
 @dataclass(frozen=True)
@@ -129,27 +155,31 @@ def chosen(text: str, known: Iterable[str]) -> list[str]:
 def do_runs(place: Place, runs: Sequence[Run], sets: ImageSets, judge: Judge) -> None:
     """Trains and judges the runs that are not in metrics.json yet, and saves after each."""
     for run in runs:
-        if is_in(records_in(place), run):
+        if not place.lacks(run):
             continue
-        typer.echo(f"{label(run.facts)}, {run.network}, seed {run.seed}: {run.recipe.epochs} epochs")
+        place.say(f"{label(run.facts)}, {run.network}, seed {run.seed}: {run.recipe.epochs} epochs")
         try:
             trained = members_of(place, run, sets.train)
         except OutOfTime as reason:
-            typer.echo(f"{reason}; the same command goes on from there")
+            place.say(f"{reason}; the same command goes on from there")
             return
-        _add(place, run, trained, judge(trained, sets))
+        findings = judge(trained, sets)
+        if place.mesh.is_first:
+            _add(place, run, trained, findings)
 
 
 def members_of(place: Place, run: Run, data: Batch) -> Trained:
     """A run's members from the checkpoint folder, trained first where they are not there; what is scored is kept."""
-    folder = place.checkpoints / run.name
-    if not is_kept(folder):
-        if not place.deadline.allows():
+    folder, mesh = place.checkpoints / run.name, place.mesh
+    if not place.keeps(run):
+        if not place.has_time():
             raise OutOfTime("the time is up")
         unfinished = Checkpoints(folder / "training", every=20 * -(-len(data) // run.recipe.batch_size), keep=1)
-        keep(train(run.recipe, data, seed=run.seed, checkpoints=unfinished, deadline=place.deadline), folder)
-        shutil.rmtree(unfinished.folder)
-    return load_kept(folder, run.recipe, seed=run.seed, device=place.device)
+        trained = train(run.recipe, data, seed=run.seed, checkpoints=unfinished, deadline=place.deadline, mesh=mesh)
+        keep(trained, folder)
+        if mesh.is_first:
+            shutil.rmtree(unfinished.folder)
+    return load_kept(folder, run.recipe, seed=run.seed, device=place.device, mesh=mesh)
 
 
 def judged(trained: Trained, sets: ImageSets) -> Findings:
@@ -183,6 +213,8 @@ def is_in(records: Records, run: Run) -> bool:
 
 def draw_curves(place: Place, axes: Mapping[str, tuple[str, str]]) -> None:
     """A figure for each name of curves there are, with labels for x and y; a panel a network."""
+    if not place.mesh.is_first:
+        return
     for name, (x_label, y_label) in axes.items():
         panels = _lines_in(place, name)
         if panels:
@@ -203,7 +235,7 @@ def write_summary(place: Place, scores: Sequence[str] = (*SCORES, *OOD_SCORES)) 
     groups: dict[tuple[str, str, int], Records] = {}
     for record in records_in(place):
         groups.setdefault((record["network"], label(record), record["epochs"]), []).append(record)
-    if not groups:
+    if not groups or not place.mesh.is_first:
         return
     columns = [score for score in scores if any(score in r for own in groups.values() for r in own)]
     lines = [f"| network | method | epochs | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 4) + "|"]

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from degp import BatchRegion, Categorical, Checkpoints, Ensemble, Gaussian, fit, objectives
+from degp import BatchRegion, Categorical, Checkpoints, Ensemble, Gaussian, fit, imaging, objectives
 from degp.distributed import ALONE, RanksDiffer, start
 from degp.execution import Vmap
+from degp.imaging import Deadline
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors import NNGP, WeightPrior
@@ -122,18 +123,19 @@ def train(case, mesh=ALONE, **options):
 
 FEWER = [("mlp", "apart", "de"), ("mlp", "shared", "degp"), ("cnn", "shared", "rms")]
 CHECKPOINTED = ("cnn", "shared", "degp")
-ON_FOUR = [("mlp", "shared", "degp"), ("cnn", "apart", "rms")]
+REPLICATED_ON_FOUR = ("mlp", "shared", "degp")
 
 
 def members(folder, mesh):
-    """Every rank with a block of the members: all cases on two ranks, some on more."""
-    return {case: train(case, mesh) for case in (CASES if mesh.world.size == 2 else ON_FOUR)}
+    """Every rank with a block of the members."""
+    return {case: train(case, mesh) for case in CASES}
 
 
 def replicas(folder, mesh):
     """The batches split between two replicas; half as many of them."""
     mesh = start(replicas=2)
-    return {case: train(case, mesh, epochs=EPOCHS // 2) for case in (FEWER if mesh.world.size == 2 else ON_FOUR[:1])}
+    cases = FEWER if mesh.world.size == 2 else [REPLICATED_ON_FOUR]
+    return {case: train(case, mesh, epochs=EPOCHS // 2) for case in cases}
 
 
 def write(folder, mesh):
@@ -173,7 +175,7 @@ def gather(folder, mesh):
 def message(call):
     try:
         call()
-    except (RanksDiffer, ValueError) as error:
+    except (RanksDiffer, ValueError, imaging.OutOfTime) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
 
@@ -266,6 +268,57 @@ def regressor():
     return torch.tensor(np.stack(model.predict(table, return_std=True)))
 
 
+def images(folder, mesh):
+    """An experiment on images from its start to its records; and a run of it that is broken off after an epoch."""
+    said = experiment(folder / f"images-{mesh.world.size}")
+    return {"said": said, "broken off": message(lambda: image_run(mesh, folder / "broken off", AfterAnEpoch()))}
+
+
+class AfterAnEpoch(Deadline):
+    def allows(self, seconds=0.0):
+        return seconds == 0.0  # asked before training; of an epoch it has the length
+
+
+def experiment(out):
+    """All that an experiment says while it runs."""
+    from experiments.image_runs import do_runs, judged, made_up, write_summary
+
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        place = image_place(out)
+        do_runs(place, image_runs(), made_up().to(place.device), judged)
+        write_summary(place)
+    return said.getvalue()
+
+
+def image_place(out):
+    from experiments.image_runs import Place
+
+    return Place.open(out, None, "cpu", None, smoke=False)
+
+
+def image_runs():
+    """Two methods of `cifar10`, one of them with a trunk, in the form in which they are tried out."""
+    from experiments import cifar10, cifar10_sharing
+
+    shared = cifar10_sharing.planned("degp", "0", 200, smoke=True)
+    return [*cifar10.planned("resnet20", "rms", "0", 200, smoke=True), *shared]
+
+
+def image_run(mesh, folder, deadline=Deadline()):
+    """The last of these runs by itself, with checkpoints; what it leaves behind, on every rank."""
+    from experiments.image_runs import made_up
+
+    run, data = image_runs()[-1], made_up().train
+    options = {"checkpoints": Checkpoints(folder), "deadline": deadline, "progress": False, "execution": Vmap()}
+    trained = imaging.train(run.recipe, data, seed=run.seed, mesh=mesh, **options)
+    return {
+        "records": [{k: v for k, v in r.items() if k != "seconds"} for r in trained.history.records],
+        "ensemble": dict(trained.ensemble.whole().state_dict()),
+        "objective": dict(trained.objective.state_dict()),
+        "outputs": trained.outputs(data.inputs),
+    }
+
+
 def killed(folder, mesh):
     """A run whose last rank dies once, in the middle."""
     attempt, epochs = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), []
@@ -284,7 +337,7 @@ def killed(folder, mesh):
 KILLED = ("mlp", "shared", "degp")
 
 
-PROGRAMS = (members, replicas, write, resume, count, gather, differ, refuse, estimators, killed)
+PROGRAMS = (members, replicas, write, resume, count, gather, differ, refuse, estimators, images, killed)
 
 
 def main(names, folder):

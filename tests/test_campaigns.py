@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from campaigns import fuzz, kill, soak
+from campaigns import bits, fuzz, kill, soak
 from campaigns.targets import TARGETS
 
 pytest.importorskip("scipy")
@@ -13,6 +13,11 @@ pytest.importorskip("scipy")
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been():
     toll = kill.campaign(3)
     assert (toll.kills, toll.unequal) == (3, 0)
+
+
+def test_a_checkpoint_damaged_anywhere_is_refused_or_what_was_saved():
+    outcomes = {outcome for _, _, outcome in bits.campaign(stride=331)}
+    assert "refused" in outcomes and "WRONG" not in outcomes
 
 
 @pytest.mark.parametrize("name", TARGETS)

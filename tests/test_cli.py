@@ -202,6 +202,25 @@ def test_update_teaches_and_leaves_the_old_model(place, tmp_path):
     assert load_model(tmp_path / "new").metadata["metrics"]["updated_rows"] == 80
 
 
+def test_under_torchrun_the_first_rank_alone_updates(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        done = run("update", place / "numbers", place / "test.csv", "--out", tmp_path / "updated")
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / "updated").exists() == bool(done.output) == (rank == "0")
+
+
+def test_errors_of_other_ranks_say_whose_they_are(monkeypatch):
+    def wrong(device):
+        raise ValueError("this is wrong")
+
+    monkeypatch.setattr(training_commands, "_check_device", wrong)
+    monkeypatch.setenv("RANK", "1")
+    done = run("fit", "table.csv", "--target", "y", "--out", "model")
+    assert (done.exit_code, done.stderr) == (2, "error on rank 1: this is wrong\n")
+
+
 def test_classes_cannot_be_updated(place):
     refuse(run("update", place / "classes", place / "test.csv"), "only models of numbers")
 
@@ -382,17 +401,8 @@ def test_wrong_usage_has_exit_code_two(arguments, place, monkeypatch):
 
 
 def test_a_fresh_process_can_use_a_model(place, tmp_path):
-    program = "from degp.cli import main; main()"
-    command = [
-        sys.executable,
-        "-c",
-        program,
-        "predict",
-        place / "numbers",
-        place / "test.csv",
-        "--out",
-        tmp_path / "p.csv",
-    ]
+    command = [sys.executable, "-m", "degp", "predict", place / "numbers", place / "test.csv"]
+    command += ["--out", tmp_path / "p.csv"]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(read_table(tmp_path / "p.csv")) == 40

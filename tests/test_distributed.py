@@ -1,6 +1,8 @@
 """Many ranks are one: the same losses and weights as a single process, by the messages that the theory counts."""
 
 import contextlib
+import fcntl
+import json
 import os
 import random
 import re
@@ -21,6 +23,7 @@ from torch.testing import assert_close
 
 from degp import Checkpoints
 from degp.distributed import ALONE, Group, Mesh, StepSizes, current, start
+from degp.report import load_results
 from degp.saving import load_model
 from degp.table_model import predict_rows
 from degp.tables import read_table
@@ -47,10 +50,21 @@ def free_port():
 
 
 def launch(world, programs, folder):
-    """Runs programs of `ranks.py` on so many ranks; what each rank has to tell, by program."""
+    """Runs programs of `ranks.py` on so many ranks."""
     command = [sys.executable, SCRIPT, str(world), ",".join(programs), str(folder)]
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     finish(command, environment(**address))
+
+
+def launched_once(world, programs, folder, prepare):
+    """What each rank has to tell, by program. The first test worker that comes here runs them, the others wait."""
+    done = folder / f"{world} ranks"
+    with (folder / f"{world}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            prepare(folder)
+            launch(world, programs, folder)
+            done.touch()
     return {program: told(folder, program, world) for program in programs}
 
 
@@ -71,25 +85,34 @@ def told(folder, program, world):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("ranks")
-    table = np.random.default_rng(0).normal(size=(40, 3))
-    pd.DataFrame(table, columns=["a", "b", "y"]).to_csv(path / "table.csv", index=False)
+    """One for all test workers, which have folders of their own below a common one."""
+    own = tmp_path_factory.getbasetemp()
+    path = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "ranks"
+    path.mkdir(exist_ok=True)
     return path
 
 
 @pytest.fixture(scope="module")
 def two(folder):
-    programs = ("members", "replicas", "write", "count", "gather", "differ", "refuse", "estimators")
-    return launch(2, programs, folder)
+    programs = ("members", "replicas", "write", "count", "gather", "differ", "refuse", "estimators", "images")
+    return launched_once(2, programs, folder, prepare=write_table)
+
+
+def write_table(folder):
+    table = np.random.default_rng(0).normal(size=(40, 3))
+    pd.DataFrame(table, columns=["a", "b", "y"]).to_csv(folder / "table.csv", index=False)
 
 
 @pytest.fixture(scope="module")
 def four(two, folder):
     """After two have written half a run; its checkpoint within an epoch is what is gone on with."""
+    return launched_once(4, ("members", "replicas", "resume", "count", "gather"), folder, prepare=copy_checkpoint)
+
+
+def copy_checkpoint(folder):
     within = "step-00000021-epoch-000004"
     for world in (1, 4):
         shutil.copytree(folder / "run" / within, folder / f"run-{world}" / within)
-    return launch(4, ("members", "replicas", "resume", "count", "gather"), folder)
 
 
 @cache
@@ -113,7 +136,7 @@ def test_blocks_on_two_ranks_train_as_one_process(two, case):
         assert_same(rank[case], alone(case))
 
 
-@pytest.mark.parametrize("case", ranks.ON_FOUR, ids=" ".join)
+@pytest.mark.parametrize("case", ranks.CASES, ids=" ".join)
 def test_blocks_on_four_ranks_train_as_one_process(four, case):
     for rank in four["members"]:
         assert_same(rank[case], alone(case))
@@ -160,7 +183,7 @@ def by_hand(case, D):
 @pytest.mark.parametrize("case", ranks.FEWER, ids=" ".join)
 def test_replicas_train_by_the_stated_estimator(two, four, case):
     losses, weights, objective = by_hand(case, 2)
-    for rank in (*two["replicas"], *(four["replicas"] if case == ranks.ON_FOUR[0] else ())):
+    for rank in (*two["replicas"], *(four["replicas"] if case == ranks.REPLICATED_ON_FOUR else ())):
         assert_close([record["loss"] for record in rank[case]["records"]], losses, rtol=1e-6, atol=1e-6)
         assert_close(rank[case]["ensemble"], weights, rtol=1e-6, atol=1e-6)
         assert_close(rank[case]["objective"], dict(objective), rtol=1e-6, atol=1e-6)
@@ -298,6 +321,49 @@ def test_the_command_line_on_two_ranks_writes_the_model_of_one(two, folder):
     one, many = (predict_rows(load_model(folder / f"model-{world}"), frame) for world in (1, 2))
     pd.testing.assert_frame_equal(one, many, rtol=1e-4, atol=1e-4)
     assert not list(folder.glob("*.partial"))
+
+
+@pytest.fixture(scope="module")
+def records(two, folder):
+    """The records and curves of an experiment on images, on one rank and on two."""
+    one, many = (folder / f"images-{world}" for world in (1, 2))
+    ranks.experiment(one)
+    assert names_below(one) == names_below(many)
+    read = [(load_results(out)["records"], json.loads((out / "curves.json").read_text())) for out in (one, many)]
+    for part in (part for parts in read for part in parts):
+        for record in part:
+            record.pop("seconds", None)
+    return read
+
+
+def names_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_an_experiment_on_images_on_two_ranks_has_the_records_of_one(records):
+    (one, curves), (many, others) = records
+    assert len(one) == len(many) == 2
+    assert_close(numbers_of(many), numbers_of(one), rtol=1e-3, atol=1e-3, equal_nan=True)  # kept in float16
+    assert_close(numbers_of(others), numbers_of(curves), rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+def numbers_of(records):
+    """All numbers of nested records, in order; whatever else there is stands for NaN."""
+    if isinstance(records, dict | list):
+        values = records.values() if isinstance(records, dict) else records
+        return torch.cat([torch.zeros(0, dtype=torch.float64), *map(numbers_of, values)])
+    return torch.tensor([records if isinstance(records, int | float) else torch.nan], dtype=torch.float64)
+
+
+def test_an_experiment_on_two_ranks_speaks_once(two):
+    first, second = (rank["said"] for rank in two["images"])
+    assert "RMS, tiny, seed 0: 2 epochs" in first and "| network | method |" in first
+    assert second == ""
+
+
+def test_an_image_run_broken_off_on_two_ranks_goes_on_in_one(two, folder, tmp_path):
+    assert {rank["broken off"] for rank in two["images"]} == {"OutOfTime: the time was up after epoch 1 of 2"}
+    assert_same(ranks.image_run(ALONE, folder / "broken off"), ranks.image_run(ALONE, tmp_path))
 
 
 def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path):

@@ -119,6 +119,13 @@ def test_many_channels_to_few_by_blocks_is_the_same_convolution():
     assert_close(*(torch.autograd.grad(y.square().sum(), x) for y in (blocks, plain)))
 
 
+def test_channels_stay_last_where_they_are_so():
+    ensemble = Ensemble(lambda: resnet(8, 3), 2, execution=Folded()).double()
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    last = ensemble(images.contiguous(memory_format=torch.channels_last))
+    assert_close(last, ensemble(images))
+
+
 class Sums(nn.Module):
     def __init__(self, function):
         super().__init__()

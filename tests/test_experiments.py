@@ -88,6 +88,19 @@ def test_when_the_time_is_up_it_says_so_and_goes_on_later(tmp_path):
     assert not list(tmp_path.rglob("training"))  # the unfinished state goes when the members are kept
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_not_for_ranks_says_so_once_and_does_nothing(tmp_path, monkeypatch, rank):
+    assert set(NAMES) == {*experiments.ONE_PROCESS, *IMAGES}
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in experiments.ONE_PROCESS:
+        result = CliRunner().invoke(experiments.app, [name, "--out", str(tmp_path)])
+        assert result.exit_code == 2
+        told = f"{name} must be started as one process, but torchrun has started 2"
+        assert result.output.startswith(told) if rank == 0 else result.output == ""
+    assert not list(tmp_path.iterdir())
+
+
 def test_unknown_methods_are_refused_by_name():
     result = CliRunner().invoke(experiments.app, ["cifar10", "--methods", "de,map"])
     assert result.exit_code == 2

@@ -10,6 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import nn
 from torch.testing import assert_close
 
+from degp.distributed import ALONE, Group, Mesh
 from degp.execution import Vmap
 from degp.imaging import (
     CompiledForTraining,
@@ -34,12 +35,14 @@ from degp.imaging import (
     ood_scores,
     start,
     train,
+    training,
     weight_norm,
 )
 from degp.imaging.figures import box_panels, line_panels
 from degp.nets import mlp
 from degp.report.figures import save_figure
-from degp.training import CheckpointError, Checkpoints
+from degp.training import Captured, CheckpointError, Checkpoints, Eager
+from degp.training.transform import as_they_are
 from degp.typing import Batch
 from degp.uncertainty import ClassPredictive, entropy
 
@@ -183,6 +186,18 @@ def test_weight_norms_leave_batchnorm_out(examples):
         for net in ensemble
     ]
     assert weight_norm(ensemble) == pytest.approx(sum(norms) / len(norms), rel=1e-5)
+
+
+def test_steps_are_captured_on_one_gpu_and_on_many_are_not(monkeypatch):
+    monkeypatch.setattr(training, "_transform", lambda recipe, device: as_they_are)
+    many = Group()
+    many.size = 2
+    gpu = torch.device("cuda")
+    one = training._stepping(recipe(), gpu, ALONE)
+    with pytest.warns(UserWarning, match="steps are not captured as CUDA graphs"):
+        two = training._stepping(recipe(), gpu, Mesh(many))
+    assert isinstance(one, Captured) and isinstance(two, Eager)
+    assert (one.precision, one.even) == (two.precision, two.even)  # a checkpoint of the one goes on with the other
 
 
 def test_a_trunk_is_shared_and_has_its_own_rate():

@@ -4,10 +4,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 
 @contextmanager
@@ -46,6 +50,14 @@ def write_json(path: Path, value: Any) -> None:
     """Indented JSON, whole or not at all."""
     with new_file(path) as draft:
         draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file in a draft; what keeps it from being written is an OSError, as of any other file."""
+    try:
+        save_file(dict(tensors), path)
+    except SafetensorError as error:
+        raise OSError(f"{path.name} cannot be written: {error}") from None
 
 
 def _umask() -> int:

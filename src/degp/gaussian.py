@@ -192,10 +192,17 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class KroneckerGaussian:
-    """f ~ N(0, K ⊗ I_C): C independent functions under one kernel, K = LLᵀ on N points.        theory/prior.md (3)"""
+    """f ~ N(0, K ⊗ I_C): C independent functions under one kernel, K = LLᵀ on N points.        theory/prior.md (3)
+
+    Attributes:
+        gram_root: L.
+        num_outputs: C.
+        inverse_root: L⁻¹, where it is at hand.
+    """
 
     gram_root: Float[Tensor, "N N"]
     num_outputs: int
+    inverse_root: Float[Tensor, "N N"] | None = None
 
     @classmethod
     def from_gram(cls, gram: Float[Tensor, "N N"], num_outputs: int, *, jitter: float = 0.0) -> "KroneckerGaussian":
@@ -224,7 +231,7 @@ def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]
     L = p.gram_root
     A, d = q._flat()
     functions = torch.cat([q.mean.double()[None], q.deviations.double()])  # (1 + M, N, C)
-    inverse_root = torch.linalg.solve_triangular(L, torch.eye(N, dtype=L.dtype, device=L.device), upper=False)
+    inverse_root = inverse(L) if p.inverse_root is None else p.inverse_root
     whitened = inverse_root @ functions.transpose(0, 1).flatten(1)  # a product is faster than a second solve
 
     quadratic_and_trace = whitened.square().sum()  # ‖L⁻¹m‖² + ‖L⁻¹A‖²
@@ -266,6 +273,11 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
     return root
 
 
+def inverse(L: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
+    """L⁻¹ of a lower triangular matrix."""
+    return torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype, device=L.device), upper=False)
+
+
 def _not_positive_definite(gram: Tensor, jitter: float) -> str:
     if not gram.isfinite().all():
         bad = int((~gram.isfinite()).sum())
@@ -301,7 +313,7 @@ def _as_diagonal(
     like: Float[Tensor, "N C"],
     name: str = "diagonal",
 ) -> Float[Tensor, "N C"]:
-    diagonal = value if isinstance(value, Tensor) else torch.tensor(value, dtype=like.dtype, device=like.device)
+    diagonal = value if isinstance(value, Tensor) else like.new_full((), value)
     if diagonal.ndim and diagonal.shape != like.shape:
         raise ValueError(
             f"{name} must be one number or one a point and output, (N, C) = {tuple(like.shape)}, "

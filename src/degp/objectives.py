@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from degp.ensemble import Ensemble, HasParts
 from degp.execution import Beside
-from degp.gaussian import KroneckerGaussian, LowRankGaussian, cholesky, kl_divergence
+from degp.gaussian import KroneckerGaussian, LowRankGaussian, cholesky, inverse, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import MeasurementSampler, no_points
 from degp.posterior import AverageEigenvalue, posterior
@@ -142,10 +142,12 @@ class FunctionalObjective(nn.Module):
         extra = self.measurement(batch.inputs, generator=generator)
         with Beside(batch.inputs) as work:
             root = self.prior_root(batch.inputs, extra, generator=generator)
+            inverse_root = inverse(root)
         q = posterior(members_on(ensemble, batch.inputs, extra), diagonal=self.nugget)
-        data = self.data_term(q, batch, generator=generator)  # the prior's networks may still be running
-        work.join(root)
-        kl = kl_divergence(q, KroneckerGaussian(root, q.shape[2]))
+        with work.taking(q.mean, q.deviations, q.diagonal):
+            kl = kl_divergence(q, KroneckerGaussian(root, q.shape[2], inverse_root))
+        data = self.data_term(q, batch, generator=generator)
+        work.join(kl)
         return self.combined(data, kl, q.shape[0], ensemble, batch)
 
     def prior_root(

@@ -12,7 +12,7 @@ import torch
 
 import degp
 from degp.cli import data
-from degp.cli.console import Commands, console
+from degp.cli.console import Commands, by_first_rank, console
 from degp.cli.demo import demo
 from degp.cli.exporting import export
 from degp.cli.judging import evaluate, report
@@ -27,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (demo, fit, predict, evaluate, report, update, export):
-    app.command()(command)
+    app.command()(command if command is fit else by_first_rank(command))
 app.add_typer(data.app, name="data")
 
 

@@ -8,14 +8,16 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
+from degp.distributed import launched
 from degp.training import NonFiniteLossError
 
 EXTRAS = {"pandas", "sklearn", "pyarrow", "jinja2", "matplotlib", "pooch"}
@@ -43,6 +45,17 @@ def print_json(value: dict[str, Any]) -> None:
     typer.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
 
 
+def by_first_rank(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that one process does, where `torchrun` started several: else each would update a model again."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        if launched()[0] == 0:
+            command(*arguments, **options)
+
+    return run
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     with warnings.catch_warnings():
@@ -65,7 +78,8 @@ def _told() -> Iterator[None]:
 
 
 def _fail(error: Exception | str, code: int) -> None:
-    line(f"error: {' '.join(str(error).split())}", notes)
+    rank, _ = launched()
+    line(f"error{f' on rank {rank}' if rank else ''}: {' '.join(str(error).split())}", notes)
     raise typer.Exit(code) from None
 
 

@@ -55,7 +55,7 @@ def fit(
     """Learn to predict a column of a table, with error bars.
 
     Ctrl-C keeps what was learned beside the model, and the same command goes on from there. Under
-    `torchrun --no-python --nproc-per-node=4 degp fit …` four processes share out the networks.
+    `torchrun --nproc-per-node=4 -m degp fit …` four processes share out the networks.
     """
     from degp.distributed import start
     from degp.saving import check_place, save_model
@@ -98,7 +98,8 @@ def fit(
             }
             save_model(out, estimator, preprocessing=rows.preprocessing, target=rows.target, metrics=metrics)
     except KeyboardInterrupt:
-        _tell_interrupted(partial)
+        if mesh.is_first:
+            _tell_interrupted(partial)
         raise typer.Exit(130) from None
     _conclude(estimator, out, metrics, said)
     if json:

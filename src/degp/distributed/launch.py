@@ -32,7 +32,7 @@ def start(*, replicas: int = 1, device: str | None = None, timeout: timedelta | 
         timeout: how long to wait for a rank that does not answer; by default as long as torch does.
     """
     global _current
-    ranks = int(os.environ.get("WORLD_SIZE", 1)) if "RANK" in os.environ else 1
+    _, ranks = launched()
     _require_divisible(ranks, replicas)
     own = _device(device)
     if ranks > 1 and not dist.is_initialized():
@@ -42,6 +42,13 @@ def start(*, replicas: int = 1, device: str | None = None, timeout: timedelta | 
         warnings.simplefilter("ignore")
     require_same(_current.world, lambda: {**_versions(), "replicas": replicas, "device": own.type})
     return _current
+
+
+def launched() -> tuple[int, int]:
+    """(this rank's number, how many `torchrun` started): known before they have joined; (0, 1) without it."""
+    if "RANK" not in os.environ:
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", 1))
 
 
 def current() -> Mesh:

@@ -12,7 +12,12 @@ class Beside:
     with Beside(inputs) as work:
         gram = prior(inputs)
     outputs = ensemble(inputs)  # at the same time
-    work.join(gram)
+    with work.taking(outputs):
+        kl = divergence(outputs, gram)
+    data = likelihood(outputs)  # at the same time
+    work.join(kl)
+
+    Gradients flow back on the stream that a value came from, so backward passes run beside each other too.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -30,6 +35,15 @@ class Beside:
     ) -> None:
         if self.stream is not None:
             self._entered.__exit__(kind, error, trace)
+            if error is not None:
+                self.join()  # a graph under capture could not end otherwise, and would hide the error
+
+    def taking(self, *values: Tensor) -> "Beside":
+        """The same stream again, for work on values of the usual one."""
+        if self.stream is not None:
+            for tensor in values:
+                tensor.record_stream(self.stream)
+        return self
 
     def join(self, *results: Tensor) -> None:
         """Whatever follows waits for the work and may use its results."""

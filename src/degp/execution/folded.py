@@ -19,8 +19,6 @@ from torch import Tensor, fx, nn
 
 from degp.execution.ways import Tensors
 
-TILE = 64  # channels that cuDNN's kernels work on at a time
-
 
 class NotFoldable(TypeError):
     """A network has an operation for which no folded form is known; the message says which."""
@@ -174,24 +172,33 @@ def strided_by_blocks(
     """A convolution of stride s as one of stride 1, over blocks of s × s pixels whose pixels are channels.
 
     The kernel grows by zeros to a multiple of s and is cut into blocks likewise. The sums are the same. cuDNN has fast
-    grouped convolutions of stride 1 on tensor cores; those of other strides it does group after group, and likewise
-    those from 64 channels or more a group to fewer than 64: these get kernels of zeros, whose results are left out.
+    grouped convolutions of stride 1 on tensor cores where groups have as many kernels as channels; others it does group
+    after group, or in copies. So groups get kernels of zeros too, whose results are left out.
     """
     k, width = kernel.shape[-1], len(kernel) // groups
     blocks = -(-k // stride)  # of the kernel, rounded up
     ends = [stride * ((size + 2 * padding - k) // stride + blocks) - size - padding for size in x.shape[2:]]
-    padded = F.pad(x, (padding, ends[1], padding, ends[0]))
-    grown = F.pad(kernel, (0, blocks * stride - k) * 2)
-    missing = -width % TILE if groups > 1 and grown.shape[1] * stride**2 >= TILE else 0
+    inputs = _by_blocks(F.pad(x, (padding, ends[1], padding, ends[0])), stride, groups)
+    kernels = _by_blocks(F.pad(kernel, (0, blocks * stride - k) * 2), stride, 1)
+    missing = max(0, kernels.shape[1] - width) if groups > 1 else 0
     if missing:
-        grown = F.pad(grown.unflatten(0, (groups, width)), (0, 0) * 3 + (0, missing)).flatten(0, 1)
-    y = F.conv2d(
-        _channels_last(F.pixel_unshuffle(padded, stride)),
-        _channels_last(F.pixel_unshuffle(grown, stride)),
-        groups=groups,
-    )
-    y = y.unflatten(1, (groups, width + missing))[:, :, :width].flatten(1, 2) if missing else y
+        kernels = F.pad(kernels.unflatten(0, (groups, width)), (0, 0) * 3 + (0, missing)).flatten(0, 1)
+    y = F.conv2d(inputs, _channels_last(kernels), groups=groups)
+    if missing:
+        y = _channels_second(y.permute(0, 2, 3, 1).unflatten(3, (groups, -1))[..., :width].flatten(3))
     return y if bias is None else y + bias.to(y).view(-1, 1, 1)
+
+
+def _by_blocks(x: Float[Tensor, "N GC H W"], size: int, groups: int) -> Float[Tensor, "N GCss h w"]:
+    """Blocks of size × size pixels as channels, those of a group side by side and a pixel's own next to each other."""
+    N, channels, H, W = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(N, H // size, size, W // size, size, groups, channels // groups)
+    return _channels_second(pixels.permute(0, 1, 3, 5, 2, 4, 6).flatten(3))
+
+
+def _channels_second(x: Float[Tensor, "N H W C"]) -> Float[Tensor, "N C H W"]:
+    """As PyTorch names them, while in memory they stay last."""
+    return x.permute(0, 3, 1, 2)
 
 
 def _batch_norm(name: str, layer: nn.Module, layout: Layout) -> Rule:
@@ -310,8 +317,13 @@ def _pad(given: list[Layout], rest: list[Any], options: dict[str, Any]) -> Rule:
     if len(sizes) < 6 or given[0] is Layout.SHARED:
         return (lambda state, x: F.pad(x, sizes)), given[0]
 
+    (w0, w1, h0, h1, c0, c1) = sizes
+
     def apply(state: Tensors, x: Tensor) -> Tensor:  # each member's own channels
-        return F.pad(x.unflatten(1, (_member_count(state), -1)), sizes).flatten(1, 2)
+        if x.is_contiguous():
+            return F.pad(x.unflatten(1, (_member_count(state), -1)), sizes).flatten(1, 2)
+        own = x.permute(0, 2, 3, 1).unflatten(3, (_member_count(state), -1))
+        return _channels_second(F.pad(own, (c0, c1, 0, 0, w0, w1, h0, h1)).flatten(3))
 
     return apply, given[0]
 

@@ -1,17 +1,19 @@
 """Trained members on disk: small, whole or not there, and enough to use them without training again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from degp.files import new_file, write_json
+from degp.distributed import ALONE, Mesh
+from degp.files import new_file, write_json, write_tensors
 from degp.imaging.recipe import Recipe
 from degp.imaging.start import start
 from degp.imaging.training import Trained
-from degp.training import CheckpointError, History
+from degp.training import CheckpointError, History, blocks
 
 WEIGHTS, HISTORY = "members.safetensors", "history.json"
 
@@ -19,15 +21,11 @@ WEIGHTS, HISTORY = "members.safetensors", "history.json"
 def keep(trained: Trained, folder: Path | str) -> Path:
     """Writes the members, the temperature and the history; weight arrays in float16, the rest as it is.
 
-    BatchNorm's statistics and biases stay in float32: they are few, and their range is theirs.
+    BatchNorm's statistics and biases stay in float32: they are few, and their range is theirs. Of several ranks all
+    must call this; the first writes, and the others wait for it.
     """
-    folder = Path(folder)
-    write_json(folder / HISTORY, trained.history.records)
-    tensors = {f"ensemble/{name}": _small(value) for name, value in trained.ensemble.state_dict().items()}
-    tensors |= {f"likelihood/{name}": value for name, value in trained.likelihood.state_dict().items()}
-    with new_file(folder / WEIGHTS) as draft:  # the last file: where it is, the others are too
-        save_file({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, draft)
-    return folder
+    mesh, members = trained.ensemble.mesh, blocks.collected(trained.ensemble)
+    return mesh.world.agreed(_write(trained, members, Path(folder)) if mesh.is_first else Path(folder))
 
 
 def is_kept(folder: Path | str) -> bool:
@@ -35,8 +33,10 @@ def is_kept(folder: Path | str) -> bool:
     return (Path(folder) / WEIGHTS).is_file()
 
 
-def load_kept(folder: Path | str, recipe: Recipe, *, seed: int, device: torch.device | str = "cpu") -> Trained:
-    """What `keep` wrote, under the recipe and the seed that it was trained by."""
+def load_kept(
+    folder: Path | str, recipe: Recipe, *, seed: int, device: torch.device | str = "cpu", mesh: Mesh = ALONE
+) -> Trained:
+    """What `keep` wrote, under the recipe and the seed that it was trained by; of several ranks, a block on each."""
     folder = Path(folder)
     ensemble, objective = start(recipe, seed=seed, device=device)
     try:
@@ -50,7 +50,16 @@ def load_kept(folder: Path | str, recipe: Recipe, *, seed: int, device: torch.de
             f"{folder} must hold members of the recipe's networks, as keep wrote them, but {type(error).__name__}: "
             f"{str(error).splitlines()[0]}; train again, or give the recipe that they were trained by"
         ) from None
-    return trained
+    return replace(trained, ensemble=ensemble.split(mesh))
+
+
+def _write(trained: Trained, members: dict[str, Tensor], folder: Path) -> Path:
+    write_json(folder / HISTORY, trained.history.records)
+    tensors = {f"ensemble/{name}": _small(value) for name, value in members.items()}
+    tensors |= {f"likelihood/{name}": value for name, value in trained.likelihood.state_dict().items()}
+    with new_file(folder / WEIGHTS) as draft:  # the last file: where it is, the others are too
+        write_tensors(draft, {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
+    return folder
 
 
 def _small(value: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 
 from degp import objectives
+from degp.distributed import ALONE, Mesh
 from degp.ensemble import Ensemble
 from degp.execution import Compiled, Execution
 from degp.imaging.recipe import PriorNetworks, Recipe
@@ -13,7 +14,12 @@ from degp.side_by_side import Variant
 
 
 def start(
-    recipe: Recipe, *, seed: int, device: torch.device | str = "cpu", execution: Execution | None = None
+    recipe: Recipe,
+    *,
+    seed: int,
+    device: torch.device | str = "cpu",
+    execution: Execution | None = None,
+    mesh: Mesh = ALONE,
 ) -> tuple[Ensemble, Variant]:
     """The untrained ensemble and the objective of the recipe's method.
 
@@ -22,13 +28,14 @@ def start(
 
     Args:
         execution: how the members run; by default as suits the device.
+        mesh: the ranks that share out the members.
     """
     device = torch.device(device)
     ensemble = _untrained(recipe, torch.Generator().manual_seed(seed))
     objective = _objective(recipe, ensemble, torch.Generator().manual_seed(seed + 1_000_000), device)
     assert ensemble.stacked is not None
     ensemble.execution = execution or way_for(ensemble.stacked, device)
-    return ensemble.to(device), objective.to(device)
+    return ensemble.split(mesh).to(device), objective.to(device)
 
 
 def _untrained(recipe: Recipe, generator: torch.Generator) -> Ensemble:
@@ -55,7 +62,9 @@ def _objective(recipe: Recipe, ensemble: Ensemble, generator: torch.Generator, d
 def _prior(
     networks: PriorNetworks, generator: torch.Generator, device: torch.device
 ) -> MonteCarloNNGP | MonteCarloBank:
-    prior = MonteCarloNNGP(networks.make_features(), num_draws=networks.num_draws)
+    # its own weights are never used, but ranks compare them: they must not be a matter of chance
+    features = WeightPrior().initialise(networks.make_features(), generator=torch.Generator().manual_seed(0))
+    prior = MonteCarloNNGP(features, num_draws=networks.num_draws)
     if device.type == "cuda":
         prior.execution = Compiled(prior.execution)
     return prior if networks.redrawn else prior.fixed(generator=generator)

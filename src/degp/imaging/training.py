@@ -1,5 +1,6 @@
 """Training by a recipe: on a GPU each step one CUDA graph in bfloat16, on a CPU as it comes."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from degp.data import Normalise
+from degp.distributed import ALONE, Mesh
 from degp.ensemble import Ensemble
 from degp.execution import Execution
 from degp.imaging.clock import Deadline, OutOfTime
@@ -54,6 +56,7 @@ def train(
     checkpoints: Checkpoints | None = None,
     deadline: Deadline = Deadline(),
     execution: Execution | None = None,
+    mesh: Mesh = ALONE,
     progress: bool | None = None,
 ) -> Trained:
     """An ensemble trained by the recipe on images in uint8, which are on the device to train on.
@@ -66,6 +69,7 @@ def train(
             already goes on.
         deadline: training stops at the end of an epoch when the next would not be done in time.
         execution: how the members run; by default as suits the device.
+        mesh: the ranks that share out the members; all must call this, with the same of everything.
 
     Raises:
         OutOfTime: the deadline came before the last epoch.
@@ -73,7 +77,7 @@ def train(
     device = data.inputs.device
     if device.type == "cuda":
         torch.compiler.reset()  # it keeps eight forms of a function at most, and then compiles no more
-    ensemble, objective = start(recipe, seed=seed, device=device, execution=execution)
+    ensemble, objective = start(recipe, seed=seed, device=device, execution=execution, mesh=mesh)
     optimizers = _optimizers(recipe, ensemble, objective)
     history = fit(
         ensemble,
@@ -85,7 +89,7 @@ def train(
         scheduler=LambdaLR(optimizers[0], lambda epoch: recipe.rate_factor(epoch)),
         validation=lambda members: {"weight_norm": weight_norm(members)},
         stop=lambda history: not deadline.allows(_seconds_of_last_epoch(history)),
-        stepping=_stepping(recipe, device),
+        stepping=_stepping(recipe, device, mesh),
         checkpoints=checkpoints,
         resume=True,
         generator=torch.Generator(device).manual_seed(seed),
@@ -98,19 +102,25 @@ def train(
 
 def weight_norm(ensemble: Ensemble) -> float:
     """Mean over the members of ‖wᵢ‖, over all weights with a prior; BatchNorm has none, and a trunk counts for each."""
-    squares = torch.zeros(len(ensemble), device=next(ensemble.parameters()).device)
+    own = range(len(ensemble))[ensemble.mesh.block(len(ensemble))]  # of many ranks, this one's members
+    squares = torch.zeros(len(own), device=next(ensemble.parameters()).device)
     for part in ensemble.parts():
         for name in WeightPrior().variances(part.architecture):
             values = part.parameters[name].detach()
             squares += (values if part.members else values[None]).flatten(1).square().sum(1)
-    return float(squares.sqrt().mean())
+    return float(ensemble.total(squares.sqrt().sum())) / len(ensemble)
 
 
-def _stepping(recipe: Recipe, device: torch.device) -> Stepping:
+def _stepping(recipe: Recipe, device: torch.device, mesh: Mesh) -> Stepping:
     transform = _transform(recipe, device)
-    if device.type == "cuda":
-        return Captured(transform, precision=torch.bfloat16)
-    return Eager(transform)
+    if device.type != "cuda":
+        return Eager(transform)
+    if mesh.world.size > 1:
+        warnings.warn(
+            "steps are not captured as CUDA graphs, which one rank alone can make: they run eagerly", stacklevel=3
+        )
+        return Eager(transform, precision=torch.bfloat16, even=True)  # the same batches as captured ones
+    return Captured(transform, precision=torch.bfloat16)
 
 
 def _transform(recipe: Recipe, device: torch.device) -> Callable[[Tensor, torch.Generator], Tensor]:

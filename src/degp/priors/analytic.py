@@ -27,7 +27,7 @@ def relu(
     std = left.sqrt().clamp_min(floor) * right.sqrt().clamp_min(floor)
     # few passes over the N × K matrix, and in place where they can be, because these are what the kernel costs
     cosine = (covariance / std).clamp_(-1.0, 1.0)  # |cos θ| ≤ 1 up to rounding
-    sine = torch.addcmul(cosine.new_tensor(TURN**-2), cosine, cosine, value=-(TURN**-2)).sqrt_()  # √(1 − cos²θ) / 2π
+    sine = torch.addcmul(cosine.new_full((), TURN**-2), cosine, cosine, value=-(TURN**-2)).sqrt_()  # √(1 − cos²θ) / 2π
     supplement = cosine.neg().arccos_()  # π − θ
     return sine.addcmul_(supplement, cosine, value=1 / TURN).mul_(std)
 
@@ -42,7 +42,7 @@ def erf(
 
 def _affine(values: Tensor, w: float, b: float) -> Tensor:
     """w · values + b, in one pass and in place."""
-    return torch.add(values.new_tensor(b), values, alpha=w, out=values)
+    return torch.add(values.new_full((), b), values, alpha=w, out=values)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class NNGP:
             self._a_layer(self.bias_variances, "bias_variances"),
         )
         scale = w / x.shape[1]
-        k = torch.addmm(x.new_tensor(b), scale * x, y.mT)
+        k = torch.addmm(x.new_full((), b), scale * x, y.mT)
         variances = [scale * z.square().sum(1) + b for z in (() if right is left else (x, y))]  # k(x, x), k(x', x')
         for w, b in zip(weights, biases, strict=True):
             left_variance, right_variance = variances or [k.diagonal()] * 2

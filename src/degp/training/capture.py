@@ -54,17 +54,19 @@ class CapturedStep:
             self.graph.replay()
 
     def _capture(self, warm_up: int) -> Loss:
+        """The graph recorded, and all else as it was before, also where a step fails."""
         random, start = self.generator.get_state(), {name: value.clone() for name, value in self._state().items()}
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            for _ in range(warm_up):
-                self._step()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, stream=self.stream):
-            loss = self._step()
-        self._rewind(start)
-        self.generator.set_state(random)
-        return loss
+        try:
+            with torch.cuda.stream(self.stream):
+                for _ in range(warm_up):
+                    self._step()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                return self._step()
+        finally:
+            self._rewind(start)
+            self.generator.set_state(random)
 
     def _step(self) -> Loss:
         rows = self.data[self.rows]

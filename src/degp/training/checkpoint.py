@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Optimizer
 
 from degp.execution import Compiled, Execution, Folded, Loop, Recomputed, Vmap
-from degp.files import new_folder, write_json
+from degp.files import new_folder, write_json, write_tensors
 from degp.training import blocks
 from degp.training.history import History
 from degp.training.replicas import average_statistics
@@ -87,7 +87,7 @@ class Checkpoints:
         tensors: dict[str, Tensor] = {}
         tree = _flatten(snapshot, tensors)
         with new_folder(path) as draft:
-            save_file(tensors, draft / TENSORS)
+            write_tensors(draft / TENSORS, tensors)
             write_json(draft / STATE, {"schema": SCHEMA, "sha256": _digest(draft / TENSORS, tree), "state": tree})
         for old in self._all()[self.keep :]:
             shutil.rmtree(old, ignore_errors=True)

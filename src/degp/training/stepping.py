@@ -1,5 +1,6 @@
 """How `fit` makes its steps: one operation after the other, or all of a step as one CUDA graph."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -65,6 +66,8 @@ class Eager:
 class Captured:
     """Each step as one CUDA graph (see `CapturedStep`); losses are looked at after each epoch.
 
+    Where a step cannot be a graph, it is made by `Eager`, with a warning that says why.
+
     Args:
         transform: what is done to a batch's inputs first.
         precision: of the networks, such as torch.bfloat16; by default that of their weights.
@@ -78,16 +81,14 @@ class Captured:
         ranks = state.ensemble.mesh.world.size
         if ranks > 1:
             raise ValueError(f"a captured step must be that of one rank, but there are {ranks}; pass stepping=Eager()")
-        graph = CapturedStep(
-            state.ensemble,
-            data,
-            state.objective,
-            state.optimizers,
-            batch_size,
-            generator=state.generator,
-            transform=self.transform,
-            precision=self.precision,
-        )
+        try:
+            graph = self._graph(state, data, batch_size)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # what a graph cannot hold: values that are read, copies from the CPU
+            reason = (error.__context__ or error).__str__().strip().splitlines()[0]
+            warnings.warn(f"steps are not one CUDA graph each and run slower, because: {reason}", stacklevel=4)
+            return Eager(self.transform, self.precision).start(state, data, batch_size)
 
         def advance(rows: Int[Tensor, "B"]) -> Loss:
             torch.cuda.current_stream().wait_stream(graph.stream)
@@ -98,3 +99,15 @@ class Captured:
             return graph.loss
 
         return advance
+
+    def _graph(self, state: TrainState, data: Batch, batch_size: int) -> CapturedStep:
+        return CapturedStep(
+            state.ensemble,
+            data,
+            state.objective,
+            state.optimizers,
+            batch_size,
+            generator=state.generator,
+            transform=self.transform,
+            precision=self.precision,
+        )
