@@ -5,6 +5,7 @@ Those on images also run under `torchrun --nproc-per-node=R -m experiments NAME 
 
 import typer
 
+from degp.cli.console import Commands
 from degp.distributed import launched
 from experiments import (
     active,
@@ -25,7 +26,9 @@ from experiments import (
 # many small networks, which ranks would only slow down
 ONE_PROCESS = ("toy", "uci", "intervals", "bandits", "active", "bo")
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=Commands, help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
 app.command(name="toy")(toy.main)
 app.command(name="uci")(uci.main)
 app.command(name="intervals")(intervals.main)

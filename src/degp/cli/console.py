@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import torch
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
@@ -65,6 +66,13 @@ def _told() -> Iterator[None]:
             yield
         except NonFiniteLossError as error:
             _fail(error, 1)
+        except torch.OutOfMemoryError as error:
+            _fail(
+                f"the memory of the GPU must hold the members' activations, but it is full "
+                f"({str(error).split('. ')[0]}); end other programs on it, or take fewer members or smaller batches; "
+                f"what was saved is whole, and the same command goes on from there",
+                2,
+            )
         except ModuleNotFoundError as error:
             if error.name not in EXTRAS:
                 raise
