@@ -1,0 +1,181 @@
+"""What only a GPU can show: graphs, streams and half precision give the numbers of plain steps.
+
+CI has no GPU and skips this file; `python -m tests.test_gpu` runs it where there is one, without pytest too.
+"""
+
+import copy
+import tempfile
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from degp import Batch, Categorical, Ensemble, fit, objectives
+from degp.bandits import EnsembleAgent, Problem, Recipe
+from degp.data import CropAndFlip, Normalise
+from degp.execution import Beside, Compiled, Folded, Loop, beside
+from degp.execution.folded import strided_by_blocks
+from degp.nets import lite_resnet_features, mlp, resnet
+from degp.priors import NNGP, MonteCarloNNGP
+from degp.training import Captured, Checkpoints, Eager
+
+HAS_GPU = torch.cuda.is_available()
+try:
+    import pytest
+
+    pytestmark = pytest.mark.skipif(not HAS_GPU, reason="there is no GPU")
+except ModuleNotFoundError:
+    pass
+
+B = 16
+
+
+def images(count=64):
+    generator = torch.Generator("cuda").manual_seed(0)
+    pixels = torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8, device="cuda", generator=generator)
+    return Batch(pixels, torch.randint(4, (count,), device="cuda", generator=generator))
+
+
+def members(way):
+    torch.manual_seed(0)
+    return Ensemble(lambda: resnet(8, 4), 3, execution=way).cuda()
+
+
+def functional():
+    prior = MonteCarloNNGP(lite_resnet_features(8), execution=Folded())
+    return objectives.degp(Categorical(0.5, learned=True), prior, alpha=0.1, beta=0.1).cuda()
+
+
+def transform():
+    crop, normalise = CropAndFlip(), Normalise((0.5,) * 3, (0.25,) * 3, channels_last=True).cuda()
+    return lambda pixels, generator: normalise(crop(pixels, generator))
+
+
+def trained(stepping, way, *, epochs=2, checkpoints=None, objective=None):
+    ensemble, objective = members(way), objective or functional()
+    rate = torch.tensor(0.05, device="cuda")
+    optimizers = [
+        torch.optim.SGD(ensemble.parameters(), lr=rate, momentum=0.9, fused=True),
+        torch.optim.Adam(objective.parameters(), lr=torch.tensor(1e-3, device="cuda"), capturable=True),
+    ]
+    fit(
+        ensemble,
+        images(),
+        objective,
+        epochs=epochs,
+        batch_size=B,
+        optimizer=optimizers,
+        stepping=stepping,
+        generator=torch.Generator("cuda").manual_seed(1),
+        checkpoints=checkpoints,
+        resume=checkpoints is not None,
+        progress=False,
+    )
+    return torch.cat([p.detach().flatten() for p in (*ensemble.parameters(), *objective.parameters())])
+
+
+def test_a_captured_step_is_the_eager_step():
+    for way in (Folded(), Compiled(Folded())):
+        captured, eager = (trained(kind(transform()), way) for kind in (Captured, Eager))
+        assert_close(captured, eager, rtol=1e-3, atol=1e-4)
+
+
+def test_ways_to_run_members_agree():
+    inputs = torch.randn(B, 3, 16, 16, device="cuda")
+    outputs = [members(way)(inputs) for way in (Loop(), Folded(), Compiled(Folded()))]
+    for other in outputs[1:]:
+        assert_close(other, outputs[0], rtol=1e-3, atol=1e-3)
+
+
+def test_two_streams_give_the_numbers_of_one():
+    two = trained(Captured(transform()), Folded())
+    kept = beside._second_stream
+    beside._second_stream = torch.cuda.current_stream
+    try:
+        one = trained(Captured(transform()), Folded())
+    finally:
+        beside._second_stream = kept
+    assert_close(two, one, rtol=1e-3, atol=1e-4)
+
+
+def test_an_error_beside_is_told_as_it_is():
+    x = torch.ones(2, device="cuda")
+    try:
+        with Beside(x):
+            raise KeyError("as it is")
+    except KeyError as error:
+        assert "as it is" in str(error)
+    assert x.sum().item() == 2
+
+
+def test_a_captured_run_goes_on_where_it_stopped():
+    with tempfile.TemporaryDirectory() as folder:
+        trained(Captured(transform()), Folded(), epochs=1, checkpoints=Checkpoints(folder))
+        resumed = trained(Captured(transform()), Folded(), epochs=2, checkpoints=Checkpoints(folder))
+    assert_close(resumed, trained(Captured(transform()), Folded(), epochs=2), rtol=1e-3, atol=1e-4)
+
+
+class Reading(torch.nn.Module):
+    """An objective that reads a value, which a graph cannot hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = functional()
+        self.likelihood = self.inner.likelihood
+
+    def forward(self, ensemble, batch, *, generator=None):
+        assert float(batch.inputs.float().sum()) != 0.5
+        return self.inner(ensemble, batch, generator=generator)
+
+
+def test_what_cannot_be_captured_runs_eagerly_and_says_why():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        weights = trained(Captured(transform()), Folded(), objective=Reading().cuda())
+    assert any("not one CUDA graph" in str(warning.message) for warning in told)
+    assert_close(weights, trained(Eager(transform(), even=True), Folded(), objective=Reading().cuda()))
+
+
+def test_strided_convolutions_by_blocks_in_half_precision():
+    generator = torch.Generator("cuda").manual_seed(0)
+    for width, growth in ((16, 2), (32, 2), (8, 1)):
+        x = torch.randn(4, 3 * width, 16, 16, device="cuda", generator=generator)
+        kernel = torch.randn(3 * width * growth, width, 3, 3, device="cuda", generator=generator)
+        last = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16):
+            blocks = strided_by_blocks(last, kernel, None, 2, 1, groups=3)
+        assert blocks.is_contiguous(memory_format=torch.channels_last)
+        expected = F.conv2d(x, kernel, None, 2, 1, groups=3)
+        assert_close(blocks.float(), expected, rtol=0.05, atol=0.05 * expected.std().item())
+
+
+def test_bandits_play_on_a_gpu():
+    for method in ("degp", "de", "rde", "rms", "greedy"):
+        recipe = Recipe(method=method, hidden_layers=(8,), members=2 if method == "greedy" else 3, steps=2)
+        agent = EnsembleAgent(Problem(4, 3), recipe, generator=torch.Generator("cuda").manual_seed(0))
+        for n in range(60):
+            context = torch.randn(4)
+            action = agent.act(context)
+            agent.observe(context, action, float(n % 2))
+        assert all(p.isfinite().all() for p in agent.ensemble.parameters())
+
+
+def test_the_analytic_kernel_is_that_of_the_cpu():
+    x = torch.randn(20, 5, dtype=torch.float64)
+    kernel = NNGP(2).kernel()
+    assert_close(kernel(x.cuda(), x.cuda()).cpu(), kernel(x, x), rtol=1e-12, atol=1e-12)
+
+
+def test_members_are_copied_whole():
+    ensemble = Ensemble(lambda: mlp(3, (8,), 1), 4).cuda()
+    other = copy.deepcopy(ensemble).cpu()
+    x = torch.randn(5, 3)
+    assert_close(ensemble(x.cuda()).cpu(), other(x), rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print(f"{name}: well", flush=True)
