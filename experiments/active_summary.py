@@ -12,6 +12,7 @@ from degp.report.figures import save_figure
 Records = list[dict[str, Any]]
 COLOURS = {
     "joint information": "#1f5fbf",
+    "variance reduction": "#7a3fbf",
     "single information": "#2f9e6e",
     "random": "#999999",
     "DE, disagreement": "#b5651d",

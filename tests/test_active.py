@@ -18,9 +18,11 @@ from degp.active import (
     beliefs_of,
     choose,
     greedy_information,
+    greedy_reduction,
     joint_information,
     single_information,
     variance,
+    variance_reduction,
 )
 from degp.nets import mlp
 from degp.sklearn import DEGPClassifier, DEGPRegressor
@@ -66,6 +68,36 @@ def test_the_greedy_choice_is_near_the_best_one(seed):
     F, own = random_labels(3, 8, 1, seed)
     best = max(dense_information(F, own, list(rows)) for rows in itertools.combinations(range(8), 4))
     assert greedy_information(F, own, 4)[1].sum() >= (1 - 1 / math.e) * best
+
+
+def dense_variance_left(F, own, rows):
+    """Σₙ tr Cov(FₙᵀZ | labels of the rows), by forming it."""
+    F_S = F[:, rows].flatten(1)
+    W = torch.eye(len(F), dtype=F.dtype)
+    if rows:
+        W = W - F_S @ torch.linalg.solve(torch.block_diag(*own[rows]) + F_S.mT @ F_S, F_S.mT)
+    return torch.einsum("mnc,ml,lnc->", F, W, F)
+
+
+@pytest.mark.parametrize("M, N, C", [(1, 1, 1), (2, 5, 1), (5, 12, 1), (3, 6, 3), (4, 8, 2)])
+def test_reductions_are_what_the_dense_variance_falls_by_and_each_is_the_largest(M, N, C):
+    F, own = random_labels(M, N, C)
+    rows, gains = greedy_reduction(F, own, N)
+    rows = rows.tolist()
+    assert sorted(rows) == list(range(N))
+    for k in range(N):
+        left = dense_variance_left(F, own, rows[: k + 1])
+        assert_close(gains[: k + 1].sum(), dense_variance_left(F, own, []) - left)
+        assert left <= min(dense_variance_left(F, own, [*rows[:k], n]) for n in range(N) if n not in rows[:k]) + 1e-9
+
+
+def test_variance_is_reduced_where_the_rows_are(generator):
+    """A lone row is least known and tells most, but a label among many like rows tells about all of them."""
+    points = torch.eye(2)[[0, 1, 1, 1, 1]] * torch.tensor([[1.5], [1.0], [1.0], [1.0], [1.0]])
+    ensemble = Ensemble(lambda: priors.WeightPrior().initialise(mlp(2, [], 1), generator=generator), 200)
+    known = beliefs(ensemble, points, Gaussian(0.1))
+    assert joint_information(known, 1).tolist() == [0]
+    assert variance_reduction(known, 2)[1] == 0 != variance_reduction(known, 1)[0]
 
 
 def test_the_same_row_twice_is_not_twice_the_information(generator):
@@ -139,7 +171,7 @@ def test_the_curvature_of_a_class_is_that_of_its_log_probability():
         assert_close(torch.logdet(known.own[n]), torch.logdet(torch.eye(3) + lam * H))
 
 
-@pytest.mark.parametrize("rule", [joint_information, single_information, variance])
+@pytest.mark.parametrize("rule", [joint_information, variance_reduction, single_information, variance])
 @pytest.mark.parametrize("kind", [DEGPRegressor, DEGPClassifier])
 def test_rows_are_chosen_once_each_and_the_same_each_time(kind, rule):
     model, pool = fitted(kind)

@@ -54,6 +54,11 @@ def joint_information(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
     return greedy_information(beliefs.factor, beliefs.own, count)[0]
 
 
+def variance_reduction(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
+    """Rows whose labels together leave the least variance over all rows; see `greedy_reduction`."""
+    return greedy_reduction(beliefs.factor, beliefs.own, count)[0]
+
+
 def single_information(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
     """Rows whose labels tell most, each by itself (BALD): ½ log(1 + k(x, x)/σ²), or a class's mutual information."""
     if isinstance(beliefs.predictive, RegressionPredictive):
@@ -75,7 +80,7 @@ def choose(
         model: fitted.
         X_pool: rows without labels, (N, D).
         batch_size: how many to choose; joint information tells rows apart up to about as many as there are members.
-        rule: `joint_information`, `single_information`, `variance`, or your own.
+        rule: `joint_information`, `variance_reduction`, `single_information`, `variance`, or your own.
     """
     check_is_fitted(model)
     X = validate_data(model, X_pool, dtype=np.float64, reset=False)
@@ -121,36 +126,68 @@ def beliefs(
     )
 
 
-@torch.no_grad()
+Gain = Callable[[Float[Tensor, "M N C"], Float[Tensor, "N C C"]], Float[Tensor, "N"]]
+
+
 def greedy_information(
     factor: Float[Tensor, "M N C"], own: Float[Tensor, "N C C"], count: int
 ) -> tuple[Int[Tensor, "K"], Float[Tensor, "K"]]:
     """Points chosen one by one for the largest ½ log|B_S + F_SᵀF_S|, and each one's gain.  theory/decisions.md (5), (6)
 
-    The gain of a point is ½ log|Gₙ|, Gₙ = Bₙ + FₙᵀW Fₙ, with W = (I + Σ_S F_s B_s⁻¹F_sᵀ)⁻¹. Taking in point s changes
-    W by −V G_s⁻¹Vᵀ and Gₙ by −(FₙᵀV) G_s⁻¹(FₙᵀV)ᵀ, V = W F_s: O(MC²) a candidate, and no N × N matrix is formed.
-    The sum of the gains is at least 1 − 1/e of the best that any choice of so many points can have.
+    The gain of a point is ½ log|Gₙ|, Gₙ = Bₙ + FₙᵀW Fₙ, with W = (I + Σ_S F_s B_s⁻¹F_sᵀ)⁻¹. The sum of the gains is at
+    least 1 − 1/e of the best that any choice of so many points can have. O(MC²) a candidate and choice.
 
     Args:
         factor: F, shared by the points through M coefficients.
         own: B, symmetric and at least the identity: the noise is one.
     """
-    F, M = factor.double(), len(factor)
-    W = torch.eye(M, dtype=F.dtype, device=F.device)
-    G = own.double() + torch.einsum("mnc,mnd->ncd", F, F)
+    return _greedy(factor, own, count, lambda V, G: 0.5 * torch.logdet(G))
+
+
+def greedy_reduction(
+    factor: Float[Tensor, "M N C"], own: Float[Tensor, "N C C"], count: int
+) -> tuple[Int[Tensor, "K"], Float[Tensor, "K"]]:
+    """Points chosen one by one for the least Σₙ tr FₙᵀW Fₙ, and by how much each lowers it.  theory/decisions.md (8)
+
+    The gain of a point is tr Gₙ⁻¹VₙᵀQVₙ with Vₙ = W Fₙ and Q = Σₙ FₙFₙᵀ, and W and Gₙ as in `greedy_information`.
+    O(M²C) a candidate and choice.
+
+    Args:
+        factor: F, in units of the noise.
+        own: B, symmetric and at least the identity.
+    """
+    F = factor.double().flatten(1)  # (M, NC)
+    Q = F @ F.mT
+
+    def gain(V: Float[Tensor, "M N C"], G: Float[Tensor, "N C C"]) -> Float[Tensor, "N"]:
+        lowered = torch.einsum("mnc,mnd->ncd", V, torch.einsum("lm,mnd->lnd", Q, V))
+        return torch.linalg.solve(G, lowered).diagonal(dim1=1, dim2=2).sum(1)
+
+    return _greedy(factor, own, count, gain)
+
+
+@torch.no_grad()
+def _greedy(
+    factor: Float[Tensor, "M N C"], own: Float[Tensor, "N C C"], count: int, gain: Gain
+) -> tuple[Int[Tensor, "K"], Float[Tensor, "K"]]:
+    """Always the point of largest gain, a function of V = W F and G; both change with the point s that was taken.
+
+    Vₙ ← Vₙ − V_s G_s⁻¹(F_sᵀVₙ),   Gₙ ← Gₙ − (FₙᵀV_s) G_s⁻¹(FₙᵀV_s)ᵀ:   no N × N matrix is formed.
+    """
+    F = factor.double()
+    V, G = F, own.double() + torch.einsum("mnc,mnd->ncd", F, F)
     chosen: list[int] = []
     gains: list[Tensor] = []
     for _ in range(count):
-        gain = 0.5 * torch.logdet(G)
-        gain[chosen] = -torch.inf
-        s = int(gain.argmax())
-        V = W @ F[:, s]  # (M, C)
+        score = gain(V, G)
+        score[chosen] = -torch.inf
+        s = int(score.argmax())
         root = torch.linalg.cholesky(G[s])
-        V = torch.linalg.solve_triangular(root, V.mT, upper=False).mT  # V G_s^(−½)
-        cross = torch.einsum("mnc,md->ncd", F, V)
-        W, G = W - V @ V.mT, G - cross @ cross.mT
+        taken = torch.linalg.solve_triangular(root, V[:, s].mT, upper=False).mT  # V_s G_s^(−½)
+        cross = torch.einsum("mnc,md->ncd", F, taken)  # Fₙᵀ V_s G_s^(−½)
+        V, G = V - torch.einsum("md,ncd->mnc", taken, cross), G - cross @ cross.mT
         chosen.append(s)
-        gains.append(gain[s])
+        gains.append(score[s])
     return torch.tensor(chosen, device=F.device), torch.stack(gains)
 
 
