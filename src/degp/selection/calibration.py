@@ -7,11 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from degp.likelihoods import Likelihood
+from degp.likelihoods import LOG_2PI, Likelihood
 from degp.objectives import FunctionalObjective
 from degp.posterior import PointwiseAverage, posterior
 from degp.side_by_side import Variant
 from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
+
+# of |log factor|: a noise variance may have been taken from a fit without errors, a temperature is known to a factor
+LARGEST_NOISE, LARGEST_TEMPERATURE = 12.0, 3.0
 
 
 def predictive_of(
@@ -31,11 +34,26 @@ def log_prob(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
     return predictive.log_prob(targets)
 
 
+def calibrated_nll(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
+    """−log p(y) of each point as after `calibrate`, but for the width of a grid; of classes as it is.
+
+    While the noise variance is being learned it runs ahead of the fit or behind it. What is delivered is calibrated, so
+    that is what an epoch should be judged by.
+    """
+    if not isinstance(predictive, RegressionPredictive):
+        return -log_prob(predictive, targets)
+    factors = torch.linspace(-LARGEST_NOISE, LARGEST_NOISE, 49).exp().to(predictive.aleatoric)[:, None, None]
+    variance = predictive.epistemic + factors * predictive.aleatoric
+    squares = (targets - predictive.mean).square() / variance
+    nll = 0.5 * (LOG_2PI + variance.log() + squares).sum(-1)  # (F, N)
+    return nll[nll.mean(1).argmin()]
+
+
 @torch.no_grad()
 def calibrate(likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
     """Multiplies the noise variance or the temperature by the factor that the validation data like best.
 
-    Golden-section search over log factor in [−3, 3]; gives back the factor. Labels count as smoothed: where all
+    Golden-section search over the log factor; gives back the factor. Labels count as smoothed: where all
     validation rows are right, ever lower temperatures would look better, and no number of rows proves certainty.
     """
 
@@ -44,7 +62,9 @@ def calibrate(likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "
         widened.widen(float(torch.tensor(log_factor).exp()))
         return _smoothed_nll(predictive_of(variant, outputs, widened), targets)
 
-    factor = float(torch.tensor(_golden_section(nll, -3.0, 3.0)).exp())
+    is_noise = isinstance(predictive_of(variant, outputs, likelihood), RegressionPredictive)
+    largest = LARGEST_NOISE if is_noise else LARGEST_TEMPERATURE
+    factor = float(torch.tensor(_golden_section(nll, -largest, largest)).exp())
     likelihood.widen(factor)
     return factor
 

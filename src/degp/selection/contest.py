@@ -11,7 +11,7 @@ from degp.ensemble import Ensemble
 from degp.likelihoods import Likelihood
 from degp.prediction import evaluate
 from degp.priors.weights import Weights, as_buffers, as_weights
-from degp.selection.calibration import log_prob, predictive_of
+from degp.selection.calibration import calibrated_nll, predictive_of
 from degp.side_by_side import SideBySide, Variant
 from degp.typing import Batch, Loss
 
@@ -61,7 +61,7 @@ class Contest(nn.Module):
 
     def _nll(self, v: int, outputs: Float[Tensor, "M N C"]) -> Float[Tensor, "N"]:
         variant = self.race.variants[v]
-        return -log_prob(predictive_of(variant, outputs, variant.likelihood), self.validation.targets).to(self.nll)
+        return calibrated_nll(predictive_of(variant, outputs, variant.likelihood), self.validation.targets).to(self.nll)
 
     def _judge(self, v: int, nll: Float[Tensor, "N"], weights: Weights) -> None:
         if not nll.mean() < self.nll[v].mean():

@@ -33,7 +33,7 @@ class Budget:
     epochs: int = 1000
     batch_size: int = 256
     learning_rate: float = 0.01
-    patience: int = 50
+    patience: int = 100
     max_seconds: float | None = None
     heat: int = 50
 
