@@ -5,13 +5,25 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from degp import Batch, Categorical, Ensemble, Gaussian, UniformBox, fit, objectives
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP
 from degp.priors.evidence import most_likely_scales
-from degp.selection import Budget, Contest, calibrate, contenders, epochs_done, largest_within_one_error, select
+from degp.selection import (
+    Budget,
+    Contest,
+    calibrate,
+    contenders,
+    epochs_done,
+    largest_within_one_error,
+    predictive_of,
+    select,
+)
+from degp.selection.calibration import calibrated_nll
 from degp.side_by_side import SideBySide
 from degp.training import Checkpoints
 
@@ -110,6 +122,20 @@ def test_calibration_finds_the_noise_variance_that_the_data_have(networks, data)
     calibrate(likelihood, variant, outputs, truth)
     total = likelihood.variance.item() + outputs.var(0, correction=0).mean().item()
     assert total == pytest.approx((truth - outputs.mean(0)).square().mean().item(), rel=0.15)
+
+
+@given(log_factor=st.floats(-9, 9), epistemic=st.floats(0.01, 2.0), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=30)
+def test_an_epoch_is_judged_as_it_would_be_delivered(log_factor, epistemic, seed):
+    """The NLL does not depend on how far off the noise is, and is that after calibration."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs = epistemic * torch.randn(4, 40, 1, generator=generator, dtype=torch.float64)
+    truth = torch.randn(40, 1, generator=generator, dtype=torch.float64) * 0.5
+    variant = objectives.degp(Gaussian(0.3 * math.exp(log_factor)), NNGP(1))
+    judged = calibrated_nll(predictive_of(variant, outputs, variant.likelihood), truth).mean()
+    calibrate(variant.likelihood, variant, outputs, truth)
+    delivered = -predictive_of(variant, outputs, variant.likelihood).log_prob(truth).mean()
+    assert delivered - 1e-6 <= judged <= delivered + 0.02
 
 
 def test_the_evidence_is_that_of_the_prior_it_chooses(data):
