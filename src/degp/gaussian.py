@@ -258,7 +258,7 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
         root, info = torch.linalg.cholesky_ex(lifted)
         if gram.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return root  # inside a CUDA graph nothing can be read; a failure shows as NaN in the loss
-        if not int(info) and math.isfinite(root.diagonal().sum()):
+        if not int(info) and math.isfinite(root.detach().diagonal().sum()):
             break
         tried = max(10 * tried, 1e-10)
         if tried > max(most_jitter, jitter) or not gram.isfinite().all():
