@@ -15,7 +15,12 @@ ROUNDS = 300
 
 def run() -> list[dict[str, Any]]:
     """Milliseconds of one core a decision, median and 95th percentile, in turns, and the ratio to a random member."""
-    return [row for name, problem in PROBLEMS.items() for row in _compare(name, problem)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [row for name, problem in PROBLEMS.items() for row in _compare(name, problem)]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _compare(name: str, problem: Problem) -> list[dict[str, Any]]:
