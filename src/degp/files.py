@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place and then moved into it."""
+"""Files that are whole or not there, written beside their place and then moved into it; and whether tensors fit."""
 
 import json
 import os
@@ -58,6 +58,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         save_file(dict(tensors), path)
     except SafetensorError as error:
         raise OSError(f"{path.name} cannot be written: {error}") from None
+
+
+def misfit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], prefix: str = "") -> str | None:
+    """The first tensor that is missing, or has another shape or type than expected, in words; None where all fit."""
+    for name in sorted(expected.keys() | saved.keys()):
+        ours, theirs = (_form(tensors[name]) if name in tensors else "nothing" for tensors in (expected, saved))
+        if ours != theirs:
+            return f"{prefix}{name} is {theirs} and should be {ours}"
+    return None
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {tensor.dtype}"
 
 
 def _umask() -> int:

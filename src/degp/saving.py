@@ -27,7 +27,7 @@ from torch import Tensor, nn
 import degp
 from degp.data.standardise import Standardiser
 from degp.ensemble import Ensemble
-from degp.files import new_file, new_folder, write_json
+from degp.files import misfit, new_file, new_folder, write_json
 from degp.gaussian import Coefficients
 from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.tables import Preprocessing, Target
@@ -287,17 +287,9 @@ def _precision(tensors: Mapping[str, Tensor]) -> torch.dtype:
 
 
 def _check_forms(part: str, expected: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    for name in sorted(expected.keys() | saved.keys()):
-        ours, theirs = (_form(tensors[name]) if name in tensors else "nothing" for tensors in (expected, saved))
-        if ours != theirs:
-            raise ModelError(
-                f"the tensors must be of the network that {FACTS} describes, but {part}/{name} is {theirs} and should "
-                f"be {ours}; fit again"
-            )
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"
+    difference = misfit(expected, saved, prefix=f"{part}/")
+    if difference is not None:
+        raise ModelError(f"the tensors must be of the network that {FACTS} describes, but {difference}; fit again")
 
 
 def _scaling_tensors(scaling: Standardiser) -> dict[str, Tensor]:

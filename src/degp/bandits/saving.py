@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from degp.bandits.problem import Problem
-from degp.files import new_file, write_json
+from degp.files import misfit, new_file, write_json
 
 SCHEMA = 1
 FACTS = "agent.json"
@@ -77,14 +77,8 @@ def read(folder: Path | str) -> Saved:
 
 def check_tensors(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     """Raises AgentError where a saved tensor is missing, or has another form than the agent's own."""
-    for name in sorted(expected.keys() | saved.keys()):
-        ours, theirs = (_form(tensors[name]) if name in tensors else "nothing" for tensors in (expected, saved))
-        if ours != theirs:
-            raise AgentError(
-                f"the tensors must be those of the agent that {FACTS} describes, but {name} is {theirs} and should be "
-                f"{ours}; copy the folder anew"
-            )
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"
+    difference = misfit(expected, saved)
+    if difference is not None:
+        raise AgentError(
+            f"the tensors must be those of the agent that {FACTS} describes, but {difference}; copy the folder anew"
+        )
