@@ -4,7 +4,9 @@ CI has no GPU and skips this file; `python -m tests.test_gpu` runs it where ther
 """
 
 import copy
+import sys
 import tempfile
+import traceback
 import warnings
 
 import torch
@@ -18,6 +20,7 @@ from degp.execution import Beside, Compiled, Folded, Loop, beside
 from degp.execution.folded import strided_by_blocks
 from degp.nets import lite_resnet_features, mlp, resnet
 from degp.priors import NNGP, MonteCarloNNGP
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.training import Captured, Checkpoints, Eager
 
 HAS_GPU = torch.cuda.is_available()
@@ -161,6 +164,18 @@ def test_bandits_play_on_a_gpu():
         assert all(p.isfinite().all() for p in agent.ensemble.parameters())
 
 
+def test_the_estimators_fit_on_a_gpu_by_graphs():
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(330, 3, generator=generator).double().numpy()
+    y = X[:, 0] + 0.1 * X[:, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regressor = DEGPRegressor(max_epochs=120, device="cuda", random_state=0).fit(X, y)
+        classifier = DEGPClassifier(max_epochs=60, device="cuda", random_state=0).fit(X, y > 0)
+    assert regressor.score(X, y) > 0.95
+    assert classifier.score(X, y > 0) > 0.9
+
+
 def test_the_analytic_kernel_is_that_of_the_cpu():
     x = torch.randn(20, 5, dtype=torch.float64)
     kernel = NNGP(2).kernel()
@@ -174,8 +189,20 @@ def test_members_are_copied_whole():
     assert_close(ensemble(x.cuda()).cpu(), other(x), rtol=1e-4, atol=1e-5)
 
 
-if __name__ == "__main__":
+def main():
+    """All tests, and what became of each; how many failed."""
+    failed = 0
     for name, test in list(globals().items()):
         if name.startswith("test_"):
-            test()
-            print(f"{name}: well", flush=True)
+            try:
+                test()
+            except Exception:
+                failed += 1
+                print(f"{name}:\n{traceback.format_exc()}", flush=True)
+            else:
+                print(f"{name}: well", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

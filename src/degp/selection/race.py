@@ -1,5 +1,6 @@
 """Choosing on validation data: variants trained side by side, those clearly behind dropped, one taken."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +14,7 @@ from degp.prediction import evaluate
 from degp.selection.calibration import calibrate
 from degp.selection.contest import Contest
 from degp.selection.rules import contenders, largest_within_one_error
-from degp.training import Checkpoints, History, epoch_of, fit
+from degp.training import Captured, Checkpoints, Eager, History, Stepping, epoch_of, fit
 from degp.typing import Batch
 
 
@@ -67,7 +68,7 @@ def select(
         checkpoints: where to save; a run that was broken off goes on from there.
     """
     several = len(alphas) > 1
-    adam = torch.optim.Adam(_trained(ensemble, contest), lr=budget.learning_rate)
+    adam = _adam(_trained(ensemble, contest), budget.learning_rate)
     first = min(budget.heat, budget.epochs) if several else budget.epochs
     run = partial(_run, data=data, budget=budget, generator=generator, progress=progress)
     history = run(ensemble, contest, adam, epochs=first, seconds=budget.max_seconds, checkpoints=checkpoints)
@@ -106,12 +107,14 @@ def _run(
     generator: torch.Generator | None,
     progress: bool | None,
 ) -> History:
+    stepping, batch_size = _stepping(ensemble, data, budget.batch_size)
     return fit(
         ensemble,
         data,
         contest,
         epochs=epochs,
-        batch_size=budget.batch_size,
+        batch_size=batch_size,
+        stepping=stepping,
         optimizer=adam,
         scheduler=torch.optim.lr_scheduler.StepLR(adam, 5, 0.99),
         validation=contest.judge,
@@ -124,6 +127,21 @@ def _run(
     )
 
 
+def _stepping(ensemble: Ensemble, data: Batch, batch_size: int) -> tuple[Stepping, int]:
+    """On a GPU a step is hundreds of small operations: one graph, for which all batches have the same size."""
+    if data.inputs.device.type != "cuda" or ensemble.mesh.world.size > 1:
+        return Eager(), batch_size
+    return Captured(), len(data) // math.ceil(len(data) / batch_size)
+
+
+def _adam(parameters: list[torch.nn.Parameter], rate: float) -> torch.optim.Adam:
+    """Adam, on a GPU in the form that a graph can hold."""
+    device = parameters[0].device
+    if device.type != "cuda":
+        return torch.optim.Adam(parameters, lr=rate)
+    return torch.optim.Adam(parameters, lr=torch.tensor(rate, device=device), capturable=True)
+
+
 def _reduced(
     kept: Sequence[int], ensemble: Ensemble, contest: Contest, adam: torch.optim.Adam
 ) -> tuple[Ensemble, Contest, torch.optim.Adam]:
@@ -133,7 +151,7 @@ def _reduced(
     assert isinstance(chosen, Ensemble)
     fewer, block = chosen.split(mesh), mesh.block(len(rows))
     smaller = contest.reduced(kept, fewer)
-    reduced = torch.optim.Adam(_trained(fewer, smaller), lr=adam.param_groups[0]["lr"])
+    reduced = _adam(_trained(fewer, smaller), float(adam.param_groups[0]["lr"]))
     for own, parameter in zip(fewer.parameters(), ensemble.parameters(), strict=True):
         reduced.state[own] = {
             name: mesh.all_members(value, len(ensemble))[rows][block].clone() if value.ndim else value.clone()

@@ -10,3 +10,4 @@ from degp.training.step import TrainState as TrainState
 from degp.training.step import step as step
 from degp.training.stepping import Captured as Captured
 from degp.training.stepping import Eager as Eager
+from degp.training.stepping import Stepping as Stepping
