@@ -147,8 +147,9 @@ class FunctionalObjective(nn.Module):
         with work.taking(q.mean, q.deviations, q.diagonal):
             kl = kl_divergence(q, KroneckerGaussian(root, q.shape[2], inverse_root))
         data = self.data_term(q, batch, generator=generator)
+        penalty = self.penalty(ensemble, batch.population)
         work.join(kl)
-        return self.combined(data, kl, q.shape[0], ensemble, batch)
+        return self.combined(data, kl, penalty, q.shape[0], len(batch))
 
     def prior_root(
         self,
@@ -171,7 +172,8 @@ class FunctionalObjective(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Loss:
         """The loss from q on the batch and the extra points, the members' weights, and the divergence."""
-        return self.combined(self.data_term(q, batch, generator=generator), kl, q.shape[0], weights, batch)
+        data, penalty = self.data_term(q, batch, generator=generator), self.penalty(weights, batch.population)
+        return self.combined(data, kl, penalty, q.shape[0], len(batch))
 
     def data_term(
         self, q: LowRankGaussian, batch: Batch, *, generator: torch.Generator | None = None
@@ -183,13 +185,12 @@ class FunctionalObjective(nn.Module):
         return -self.likelihood.expected_log_prob(on_batch, batch.targets, generator=generator).sum()
 
     def combined(
-        self, data: Float[Tensor, ""], kl: Float[Tensor, ""], members: int, weights: HasParts, batch: Batch
+        self, data: Float[Tensor, ""], kl: Float[Tensor, ""], penalty: Float[Tensor, ""], M: int, B: int
     ) -> Loss:
-        """The loss from its terms, with the penalty on the weights."""
-        B, kl = len(batch), kl.to(data)
-        penalty = self.penalty(weights, batch.population).to(data)
+        """The loss from its terms."""
+        kl, penalty = kl.to(data), penalty.to(data)
         terms = {"data": data.detach() / B, "kl": kl.detach(), "penalty": penalty.detach()}
-        return Loss(members / B * (data + self.alpha * kl) + penalty, terms)
+        return Loss(M / B * (data + self.alpha * kl) + penalty, terms)
 
 
 def members_on(

@@ -60,5 +60,5 @@ def _second_stream(device: torch.device) -> torch.cuda.Stream:
     """One for each stream that work may be on: two graphs that run at once must not wait for each other."""
     key = device, torch.cuda.current_stream(device).cuda_stream
     if key not in _streams:
-        _streams[key] = torch.cuda.Stream(device)
+        _streams[key] = torch.cuda.Stream(device, priority=-1)  # ready early, so that nothing waits for it
     return _streams[key]

@@ -42,9 +42,8 @@ class CapturedStep:
         self.ensemble, self.data, self.objective, self.optimizers = ensemble, data, objective, optimizers
         self.generator, self.transform, self.precision = generator, transform, precision
         self.rows = torch.arange(batch_size, device=data.inputs.device)
-        self.stream = torch.cuda.Stream(priority=-1)  # what runs beside it fills the gaps
+        self.stream = torch.cuda.Stream()
         self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(generator)
         self.loss = self._capture(warm_up)
 
     def __call__(self, rows: Int[Tensor, "B"]) -> None:
@@ -55,18 +54,23 @@ class CapturedStep:
 
     def _capture(self, warm_up: int) -> Loss:
         """The graph recorded, and all else as it was before, also where a step fails."""
-        random, start = self.generator.get_state(), {name: value.clone() for name, value in self._state().items()}
+        random, start = self.generator.clone_state(), {name: value.clone() for name, value in self._state().items()}
         self.stream.wait_stream(torch.cuda.current_stream())
+        self.graph.register_generator_state(self.generator)
         try:
             with torch.cuda.stream(self.stream):
                 for _ in range(warm_up):
                     self._step()
             torch.cuda.synchronize()
             with torch.cuda.graph(self.graph, stream=self.stream):
-                return self._step()
+                loss = self._step()
+            self.generator.set_state(random.get_state())
+            return loss
+        except BaseException:
+            self.generator.graphsafe_set_state(random)  # its own state still takes itself to be in a graph
+            raise
         finally:
             self._rewind(start)
-            self.generator.set_state(random)
 
     def _step(self) -> Loss:
         rows = self.data[self.rows]
