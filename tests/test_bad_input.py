@@ -47,6 +47,7 @@ MISTAKES = {
     ),
     "neither yes nor no": ({"targets": X, "likelihood": Bernoulli()}, "must be 0 or 1, but they include -1.0"),
     "one member": ({"members": 1}, "a covariance needs at least two members, but there is 1; make the ensemble larger"),
+    "epochs of none": ({"batches_per_epoch": 0}, "batches_per_epoch must be at least 1, but it is 0; None makes"),
     "batches of none": ({"batch_size": 0}, "batch_size must be at least 1, but it is 0; None takes all data at once"),
     "negative epochs": ({"epochs": -1}, "epochs must not be negative, but it is -1"),
 }

@@ -341,6 +341,21 @@ def test_batches_are_even_and_cover_every_point_once(batch_size, sizes):
     assert len(sizes) == 1 or not torch.equal(*epochs)
 
 
+@pytest.mark.parametrize("most, sizes", [(1, [4]), (2, [4, 4]), (3, [4, 4, 3]), (9, [4, 4, 3])])
+def test_an_epoch_may_have_some_batches_only_of_rows_drawn_anew(most, sizes):
+    inputs = torch.arange(11.0)[:, None].expand(-1, 3)
+    objective, count = Recorder(), 20
+    history = fit(linear(), Batch(inputs, inputs[:, :1]), objective, epochs=count, batch_size=4, batches_per_epoch=most)
+    assert len(history) == count
+    assert [len(batch) for batch in objective.batches] == sizes * count
+    assert {batch.population for batch in objective.batches} == {11}
+    rows = [torch.cat([b.inputs[:, 0] for b in objective.batches[i :: len(sizes)]]).tolist() for i in range(len(sizes))]
+    for epoch in range(count):
+        own = [value for i, size in enumerate(sizes) for value in rows[i][epoch * size : (epoch + 1) * size]]
+        assert len(set(own)) == sum(sizes)  # none twice within an epoch
+    assert {value for own in rows for value in own} == set(range(11))
+
+
 def test_penalties_are_per_point_of_the_whole_set():
     objective, ensemble = Recorder(), linear()
     fit(ensemble, REAL, objective, epochs=1, batch_size=4)

@@ -155,7 +155,8 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         extra_points: points a step, besides the batch, where the prior is met.
         epsilon: λ and jitter as a share of the mean variance.
         validation_fraction: share of the rows kept for choosing and calibrating.
-        max_epochs: passes over the data at most; `patience` epochs without progress end the training before.
+        max_epochs: at most; `patience` epochs without progress end the training before. An epoch is a pass over the
+            data, or 32 batches of rows drawn anew where there are more.
         batch_size: rows a step.
         learning_rate: of Adam.
         max_seconds: stop training after this time.

@@ -47,7 +47,7 @@ def fit(
     ] = "constant",
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.", rich_help_panel=ADVANCED)] = "100,100",
     max_epochs: Annotated[
-        int, typer.Option(min=1, help="Passes over the table at most.", rich_help_panel=ADVANCED)
+        int, typer.Option(min=1, help="Passes over the table at most, of 32 batches at most.", rich_help_panel=ADVANCED)
     ] = 1000,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -29,6 +29,7 @@ class Budget:
         patience: epochs without progress of any variant on the validation data after which to stop.
         max_seconds: stop after this time, at the end of a step.
         heat: epochs after which variants that are clearly behind are dropped; a multiple of 5.
+        batches_per_epoch: at most, so that judging, patience and the learning rate keep their pace on large tables.
     """
 
     epochs: int = 1000
@@ -37,6 +38,7 @@ class Budget:
     patience: int = 100
     max_seconds: float | None = None
     heat: int = 50
+    batches_per_epoch: int = 32
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def _run(
         contest,
         epochs=epochs,
         batch_size=batch_size,
+        batches_per_epoch=budget.batches_per_epoch,
         stepping=stepping,
         optimizer=adam,
         scheduler=torch.optim.lr_scheduler.StepLR(adam, 5, 0.99),

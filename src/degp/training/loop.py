@@ -37,6 +37,7 @@ def fit(
     *,
     epochs: int,
     batch_size: int | None = None,
+    batches_per_epoch: int | None = None,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     scheduler: LRScheduler | Sequence[LRScheduler] = (),
     validation: Batch | Validation | None = None,
@@ -57,6 +58,8 @@ def fit(
         objective: from `objectives`, or any callable of that form.
         epochs: passes over the data.
         batch_size: largest batch; an epoch is split evenly. All data at once by default.
+        batches_per_epoch: at most; where the data have more, an epoch is so many batches of rows drawn anew, and what
+            is done after each epoch comes sooner.
         optimizer: one or several torch optimisers; Adam with learning rate 1e-3 by default.
         scheduler: torch schedulers, stepped after each epoch.
         validation: data on which the objective's terms are measured after each epoch, or a function that measures
@@ -83,9 +86,11 @@ def fit(
         _as_list(scheduler),
         generator,
     )
-    limits = {"epochs": epochs, "batch_size": batch_size, "max_seconds": max_seconds, "checkpoints": checkpoints}
+    sizes = {"epochs": epochs, "batch_size": batch_size, "batches_per_epoch": batches_per_epoch}
+    limits = {**sizes, "max_seconds": max_seconds, "checkpoints": checkpoints}
     require_same(mesh.world, lambda: {"data": data, **_settings(state), "stepping": stepping, **limits})
-    _check(ensemble, data, objective, epochs, batch_size, transform)
+    _check_sizes(epochs, batch_size, batches_per_epoch)
+    _check(ensemble, data, objective, batch_size, transform)
     if undecided:
         _choose_way(ensemble, transform(data.inputs[: batch_size or len(data)]))
     if checkpoints is not None:
@@ -99,6 +104,7 @@ def fit(
                 data,
                 epochs,
                 batch_size or len(data),
+                batches_per_epoch or len(data),
                 validation,
                 stop,
                 deadline,
@@ -121,6 +127,7 @@ def _run(
     data: Batch,
     epochs: int,
     batch_size: int,
+    most_batches: int,
     validation: Batch | Validation | None,
     stop: Callable[[History], bool],
     deadline: float,
@@ -135,7 +142,7 @@ def _run(
         while _goes_on(state, epochs, deadline, stop):
             start = time.perf_counter() - state.seconds
             with state.change():
-                _shuffle(state, len(data), batch_size, even=stepping.even)
+                _shuffle(state, len(data), batch_size, most_batches, even=stepping.even)
             for rows in state.order.tensor_split(state.batches)[state.position :]:
                 with state.change():
                     _advance(state, advance(mesh.part(rows)))
@@ -169,10 +176,12 @@ def _goes_on(state: TrainState, epochs: int, deadline: float, stop: Callable[[Hi
     return not state.ensemble.mesh.world.agreed(bool(over))
 
 
-def _shuffle(state: TrainState, num_points: int, batch_size: int, *, even: bool) -> None:
+def _shuffle(state: TrainState, num_points: int, batch_size: int, most_batches: int, *, even: bool) -> None:
     """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
     batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
     used = batches * batch_size if even else num_points
+    if batches > most_batches:
+        batches, used = most_batches, most_batches * batch_size
     if not len(state.order):
         order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
         state.order, state.batches = order[:used], batches
@@ -221,18 +230,25 @@ def _validate(state: TrainState, validation: Batch | Validation | None) -> dict[
     return {f"validation/{name}": float(value) for name, value in results.items()}
 
 
-def _check(
-    ensemble: Ensemble,
-    data: Batch,
-    objective: Objective,
-    epochs: int,
-    batch_size: int | None,
-    transform: Callable[[Tensor], Tensor],
-) -> None:
+def _check_sizes(epochs: int, batch_size: int | None, batches_per_epoch: int | None) -> None:
     if epochs < 0:
         raise ValueError(f"epochs must not be negative, but it is {epochs}")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, but it is {batch_size}; None takes all data at once")
+    if batches_per_epoch is not None and batches_per_epoch < 1:
+        raise ValueError(
+            f"batches_per_epoch must be at least 1, but it is {batches_per_epoch}; None makes an epoch a pass over "
+            f"the data"
+        )
+
+
+def _check(
+    ensemble: Ensemble,
+    data: Batch,
+    objective: Objective,
+    batch_size: int | None,
+    transform: Callable[[Tensor], Tensor],
+) -> None:
     _check_parts(ensemble.mesh.replicas.size, len(data), batch_size or len(data))
     check_inputs(data.inputs)
     was_training = ensemble.training
