@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from degp import KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
-from degp.gaussian import cholesky
+from degp.gaussian import cholesky, inverse
 from tests import reference
 from tests.memory import LargestTensor
 
@@ -99,6 +99,49 @@ def arguments(M, N, C):
 def test_gradients_of_kl(M, N, C):
     p = KroneckerGaussian.from_gram(random_gram(N), C)
     assert gradcheck(lambda *parts: kl_divergence(LowRankGaussian(*parts), p), arguments(M, N, C))
+
+
+@pytest.mark.parametrize("M, N, C", [(1, 1, 1), (3, 4, 2), (6, 2, 1)])
+@pytest.mark.parametrize("inverted", [False, True])
+def test_gradients_of_kl_in_the_prior(M, N, C, inverted):
+    def divergence(gram, *parts):
+        root = cholesky(gram @ gram.mT, jitter=0.1)
+        p = KroneckerGaussian(root, C, inverse(root) if inverted else None)
+        return kl_divergence(LowRankGaussian(*parts), p)
+
+    assert gradcheck(divergence, (normal(N, N, seed=4).requires_grad_(), *arguments(M, N, C)))
+
+
+def test_kl_under_vmap_and_grad():
+    M, N, C = 3, 4, 2
+    p = KroneckerGaussian.from_gram(random_gram(N), C)
+    means, deviations, diagonals = normal(5, N, C), normal(5, M, N, C, seed=1), 0.2 + normal(5, N, C, seed=2).square()
+
+    def divergence(*parts):
+        return kl_divergence(LowRankGaussian(*parts), p)
+
+    each = [divergence(*parts) for parts in zip(means, deviations, diagonals, strict=True)]
+    assert_close(torch.func.vmap(divergence)(means, deviations, diagonals), torch.stack(each))
+    ones = [torch.func.grad(divergence, argnums=(0, 1, 2))(*q) for q in zip(means, deviations, diagonals, strict=True)]
+    all_at_once = torch.func.vmap(torch.func.grad(divergence, argnums=(0, 1, 2)))(means, deviations, diagonals)
+    for own, together in zip(zip(*ones, strict=True), all_at_once, strict=True):
+        assert_close(together, torch.stack(own))
+
+
+def test_second_derivatives_of_kl():
+    def divergence(gram, *parts):
+        p = KroneckerGaussian(cholesky(gram @ gram.mT, jitter=0.1), 2)
+        return kl_divergence(LowRankGaussian(*parts), p)
+
+    assert gradgradcheck(divergence, (normal(3, 3, seed=4).requires_grad_(), *arguments(2, 3, 2)))
+
+
+@pytest.mark.parametrize("N", [63, 64, 128])
+def test_a_root_is_that_of_the_matrix_whatever_its_size(N):
+    gram = random_gram(N)
+    root = cholesky(gram, jitter=0.1)
+    expected = torch.linalg.cholesky(gram + 0.1 * gram.diagonal().mean() * torch.eye(N, dtype=gram.dtype))
+    assert_close(root, expected)
 
 
 @pytest.mark.parametrize("M, N, C", [(1, 1, 1), (3, 4, 2), (6, 2, 1)])

