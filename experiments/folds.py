@@ -59,13 +59,6 @@ def _fold(data: Batch, train: Tensor, test: Tensor, seed: int, device: str) -> F
     return Fold(rows(train), rows(test), targets, torch.Generator(device).manual_seed(seed))
 
 
-def split_validation(data: Batch, fraction: float, generator: torch.Generator) -> tuple[Batch, Batch]:
-    """Rows to train on and rows to choose on."""
-    order = torch.randperm(len(data), generator=generator, device=data.inputs.device)
-    count = round(fraction * len(data))
-    return subset(data, order[count:]), subset(data, order[:count])
-
-
 class FoldRun:
     """Variants of one fold, ready to be stepped."""
 

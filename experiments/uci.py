@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from degp import Ensemble, Gaussian, UniformBox, objectives
-from degp.data import UCI_NAMES, uci
+from degp.data import UCI_NAMES, hold_out_rows, uci
 from degp.files import write_json
 from degp.nets import mlp, mlp_features
 from degp.prediction import evaluate
@@ -29,7 +29,7 @@ from degp.selection import Contest, calibrate, largest_within_one_error, predict
 from degp.side_by_side import Variant
 from degp.tabular import Recipe, contest_for
 from degp.typing import Batch
-from experiments.folds import Fold, FoldRun, split_validation, standardised_folds, train_together
+from experiments.folds import Fold, FoldRun, standardised_folds, train_together
 from experiments.uci_summary import write_summary
 
 ALPHAS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -144,7 +144,7 @@ def _search(name: str, config: Config) -> dict[str, Any]:
     hyper = HYPER[name]
     searches = []
     for fold in standardised_folds(uci(name), config.folds, config.seed, config.device):
-        train, validation = split_validation(fold.train, config.validation_fraction, fold.generator)
+        train, validation = hold_out_rows(fold.train, config.validation_fraction, generator=fold.generator)
         searches.append(_paper_run(fold, train, validation, hyper, partial(_search_variants, hyper=hyper)))
     epochs = max(1, min(config.epochs, config.search_steps // searches[0].num_batches))
     start = time.perf_counter()
@@ -163,7 +163,7 @@ def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[di
     runs, grids = [], []
     start = time.perf_counter()
     for fold in folds:
-        train, validation = split_validation(fold.train, config.validation_fraction, fold.generator)
+        train, validation = hold_out_rows(fold.train, config.validation_fraction, generator=fold.generator)
         contest, ensemble, grid, scales = contest_for(
             train, validation, None, Recipe(), methods=("de", "rde", "rms", "degp"), generator=fold.generator
         )

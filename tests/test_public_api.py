@@ -18,7 +18,7 @@ NAMES = {
     *{"ClassPredictive", "RegressionPredictive"},
 }
 DATA_NAMES = {
-    *{"as_batch", "check_inputs", "sine", "kfold", "subset", "Standardiser"},
+    *{"as_batch", "check_inputs", "sine", "hold_out_rows", "kfold", "subset", "Standardiser"},
     *{"DataSet", "DataSetError", "data_set", "describe_all", "locate"},
     *{"UCI_NAMES", "uci", "mushroom", "covertype"},
     *{"fashion_mnist", "mnist", "kmnist", "cifar10", "cifar100", "cifar100_part", "svhn", "cifar10_c", "cifar100_c"},

@@ -9,6 +9,7 @@ import socket
 import sys
 import tarfile
 import threading
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from degp import data
-from degp.data import DataSetError, Standardiser, kfold, records, registry, subset
+from degp.data import DataSetError, Standardiser, hold_out_rows, kfold, records, registry, subset
 from degp.data.sources import File, WebArchive, WebFolder
 from degp.typing import Batch
 
@@ -403,6 +404,38 @@ def test_uci_refuses_other_kinds_of_data(monkeypatch):
 
 
 # Folds
+
+
+@given(
+    kinds=st.lists(st.integers(0, 12), min_size=2, max_size=40),
+    fraction=st.floats(0.01, 0.99),
+    seed=st.integers(0, 50),
+)
+def test_rows_held_out_are_all_the_others_and_twins_stay_together(kinds, fraction, seed):
+    table = torch.tensor(kinds, dtype=torch.float32)[:, None] * torch.tensor([1.0, -0.3]) + 0.1
+    data = Batch(table, torch.arange(len(kinds)))
+    train, held_out = hold_out_rows(data, fraction, generator=torch.Generator().manual_seed(seed))
+    N, counts = len(kinds), Counter(kinds)
+    assert min(len(train), len(held_out)) > 0
+    assert sorted([*train.targets.tolist(), *held_out.targets.tolist()]) == list(range(N))
+    assert torch.equal(table[train.targets], train.inputs) and torch.equal(table[held_out.targets], held_out.inputs)
+    asked = min(max(round(fraction * N), 1), N - 1)
+    if len(counts) > N / 2:
+        ours, theirs = ({kinds[row] for row in part.targets.tolist()} for part in (train, held_out))
+        assert not ours & theirs
+        assert abs(len(held_out) - asked) <= max(counts.values())
+    else:
+        assert len(held_out) == asked
+
+
+def test_rows_are_held_out_by_chance():
+    data = Batch(torch.randn(200, 3), torch.arange(200))
+    parts = [hold_out_rows(data, 0.2, generator=torch.Generator().manual_seed(seed))[1].targets for seed in (0, 0, 1)]
+    assert torch.equal(parts[0], parts[1]) and not torch.equal(parts[0].sort().values, parts[2].sort().values)
+    often = torch.zeros(200)
+    for seed in range(300):
+        often[hold_out_rows(data, 0.2, generator=torch.Generator().manual_seed(seed))[1].targets] += 1
+    assert often.mean() == 60 and 20 < often.min() and often.max() < 100  # binomial, six standard deviations
 
 
 @given(num_rows=st.integers(2, 60), folds=st.integers(2, 7), seed=st.integers(0, 2**32))

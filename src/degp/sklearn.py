@@ -154,7 +154,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         alphas: weights of the divergence to choose from, in growing order; all are trained side by side.
         extra_points: points a step, besides the batch, where the prior is met.
         epsilon: λ and jitter as a share of the mean variance.
-        validation_fraction: share of the rows kept for choosing and calibrating.
+        validation_fraction: share of the rows kept for choosing and calibrating; see `degp.data.hold_out_rows`.
         max_epochs: at most; `patience` epochs without progress end the training before. An epoch is a pass over the
             data, or 32 batches of rows drawn anew where there are more.
         batch_size: rows a step.

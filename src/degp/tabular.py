@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from degp import objectives
+from degp.data import hold_out_rows
 from degp.distributed import ALONE, Mesh
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
@@ -94,7 +95,7 @@ def train_on_table(
         mesh: the ranks that share out the members of all variants; each gets the whole outcome.
     """
     _check_ranks(recipe.members, mesh)
-    train, validation = _split(data, recipe.validation_fraction, generator)
+    train, validation = hold_out_rows(data, recipe.validation_fraction, generator=generator)
     contest, ensemble, grid, _ = contest_for(train, validation, num_classes, recipe, generator=generator)
     selected = select(
         ensemble.split(mesh),
@@ -161,14 +162,6 @@ def _check_ranks(members: int, mesh: Mesh) -> None:
             f"there must be at least as many members as ranks that share them out, but there are {members} for "
             f"{mesh.members.size}; start fewer ranks, or train more members"
         )
-
-
-def _split(data: Batch, fraction: float, generator: torch.Generator) -> tuple[Batch, Batch]:
-    N = len(data)
-    order = torch.randperm(N, generator=generator, device=generator.device).to(data.inputs.device)
-    count = min(max(round(fraction * N), 1), N - 1)
-    train, validation = order[count:], order[:count]
-    return Batch(data.inputs[train], data.targets[train]), Batch(data.inputs[validation], data.targets[validation])
 
 
 def _member_maker(

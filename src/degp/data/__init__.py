@@ -23,6 +23,7 @@ from degp.data.registry import describe_all as describe_all
 from degp.data.registry import locate as locate
 from degp.data.sine import sine as sine
 from degp.data.sources import DataSetError as DataSetError
+from degp.data.splits import hold_out_rows as hold_out_rows
 from degp.data.splits import kfold as kfold
 from degp.data.splits import subset as subset
 from degp.data.standardise import Standardiser as Standardiser

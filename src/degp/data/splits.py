@@ -1,7 +1,7 @@
-"""Parts of a data set: folds to test on, and rows that make a data set of their own."""
+"""Parts of a data set: folds to test on, rows to choose on, and rows that make a data set of their own."""
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from degp.typing import Batch
@@ -24,6 +24,31 @@ def kfold(
         )
     parts = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed)).tensor_split(folds)
     return [(torch.cat([*parts[:i], *parts[i + 1 :]]), parts[i]) for i in range(folds)]
+
+
+def hold_out_rows(data: Batch, fraction: float, *, generator: torch.Generator) -> tuple[Batch, Batch]:
+    """(rows to train on, about so large a share to choose and calibrate on), by chance, neither of them empty.
+
+    Rows with the same inputs stay together where more than half of all rows differ: one whose twin was trained on
+    shows how well it is remembered, and makes the noise look smaller than it is. In a table of few different rows,
+    such as one of yes and no, the same inputs are no copies, and each row is taken by itself.
+    """
+    N, device = len(data), data.inputs.device
+    place = torch.randperm(N, generator=generator, device=generator.device).to(device)  # in a random order
+    kind = _kinds(data.inputs, generator)
+    if len(kind.unique()) > N / 2:
+        place = place[kind]
+    last = place.sort().values[min(max(round(fraction * N), 1), N - 1) - 1]
+    held_out = place <= last
+    if held_out.all():
+        held_out = place < last
+    return subset(data, ~held_out), subset(data, held_out)
+
+
+def _kinds(inputs: Shaped[Tensor, "N D"], generator: torch.Generator) -> Int64[Tensor, "N"]:
+    """A number below N for each row, the same for rows with the same inputs."""
+    weights = torch.rand(inputs.shape[1], dtype=torch.float64, generator=generator, device=generator.device)
+    return (inputs.double() * weights.to(inputs.device)).sum(1).unique(return_inverse=True)[1]
 
 
 def subset(data: Batch, rows: Tensor | slice) -> Batch:
