@@ -11,7 +11,7 @@ from torch import Tensor
 from degp import Ensemble, metrics
 from degp.data import Standardiser, kfold, subset
 from degp.selection import Contest
-from degp.training.capture import CapturedStep
+from degp.training.capture import CapturedStep, adam
 from degp.typing import Batch
 
 BATCH = 256
@@ -64,15 +64,12 @@ class FoldRun:
 
     def __init__(self, fold: Fold, data: Batch, ensemble: Ensemble, contest: Contest, learning_rate: float) -> None:
         self.fold, self.data, self.ensemble, self.contest = fold, data, ensemble, contest
-        device = data.inputs.device
         trained = [p for p in (*ensemble.parameters(), *contest.parameters()) if p.requires_grad]
-        on_gpu = device.type == "cuda"
-        rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
-        self.optimizer = torch.optim.Adam(trained, lr=rate, capturable=on_gpu)
+        self.optimizer = adam(trained, learning_rate)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 5, 0.99)
         self.num_batches = max(1, round(len(data) / BATCH))
         self.batch_size = len(data) // self.num_batches
-        self.step = self._captured() if on_gpu else self._eager
+        self.step = self._captured() if data.inputs.device.type == "cuda" else self._eager
 
     def shuffle(self) -> Tensor:
         """An epoch's batches (steps, B); what is left over, less than a batch's number of rows, sits this one out."""

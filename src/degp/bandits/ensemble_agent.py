@@ -18,6 +18,7 @@ from degp.bandits.recipe import Recipe
 from degp.bandits.saving import Saved, check_tensors, write
 from degp.execution import no_denormals
 from degp.training import Captured, Eager, TrainState
+from degp.training.capture import adam
 from degp.training.interrupts import held_interrupts
 
 
@@ -102,10 +103,8 @@ class EnsembleAgent:
         return torch.randperm(N, generator=self.generator, device=device)[:B]
 
     def _adam(self) -> Adam:
-        rate, weights = self.recipe.learning_rate, self.ensemble.parameters()
-        if self._on_gpu:
-            return Adam(weights, lr=torch.tensor(rate, device=self.generator.device), capturable=True)
-        return Adam(weights, lr=rate, fused=True)
+        rate, weights = self.recipe.learning_rate, list(self.ensemble.parameters())
+        return adam(weights, rate) if self._on_gpu else Adam(weights, lr=rate, fused=True)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {

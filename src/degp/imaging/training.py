@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from degp.data import Normalise
@@ -20,8 +20,8 @@ from degp.imaging.start import start
 from degp.likelihoods import Categorical
 from degp.priors import WeightPrior
 from degp.side_by_side import Variant
-from degp.training import Captured, Checkpoints, Eager, History, fit
-from degp.training.stepping import Stepping
+from degp.training import Captured, Checkpoints, Eager, History, Stepping, fit
+from degp.training.capture import adam
 from degp.typing import Batch
 
 
@@ -150,7 +150,7 @@ def _optimizers(recipe: Recipe, ensemble: Ensemble, objective: Variant) -> list[
     optimizers: list[Optimizer] = [SGD(groups, lr=rate(recipe.learning_rate), momentum=recipe.momentum, fused=on_gpu)]
     learned = [p for p in objective.parameters() if p.requires_grad]
     if learned:
-        optimizers.append(Adam(learned, lr=rate(recipe.temperature_rate), capturable=on_gpu))
+        optimizers.append(adam(learned, recipe.temperature_rate))
     return optimizers
 
 

@@ -15,6 +15,7 @@ from degp.selection.calibration import calibrate
 from degp.selection.contest import Contest
 from degp.selection.rules import contenders, largest_within_one_error
 from degp.training import Captured, Checkpoints, Eager, History, Stepping, epoch_of, fit
+from degp.training.capture import adam
 from degp.typing import Batch
 
 
@@ -70,17 +71,17 @@ def select(
         checkpoints: where to save; a run that was broken off goes on from there.
     """
     several = len(alphas) > 1
-    adam = _adam(_trained(ensemble, contest), budget.learning_rate)
+    optimizer = adam(_trained(ensemble, contest), budget.learning_rate)
     first = min(budget.heat, budget.epochs) if several else budget.epochs
     run = partial(_run, data=data, budget=budget, generator=generator, progress=progress)
-    history = run(ensemble, contest, adam, epochs=first, seconds=budget.max_seconds, checkpoints=checkpoints)
+    history = run(ensemble, contest, optimizer, epochs=first, seconds=budget.max_seconds, checkpoints=checkpoints)
     nll = contest.nll.mean(1)
     kept = list(range(len(alphas)))
     if several and budget.epochs > first:
         kept = contenders(contest.nll, alphas)
-        ensemble, contest, adam = _reduced(kept, ensemble, contest, adam)
+        ensemble, contest, optimizer = _reduced(kept, ensemble, contest, optimizer)
         left, epochs = _left(budget.max_seconds, history), budget.epochs - first
-        later = run(ensemble, contest, adam, epochs=epochs, seconds=left, checkpoints=_final(checkpoints))
+        later = run(ensemble, contest, optimizer, epochs=epochs, seconds=left, checkpoints=_final(checkpoints))
         history = _joined(history, later)
         nll[kept] = contest.nll.mean(1)
     own = largest_within_one_error(contest.nll, [alphas[v] for v in kept])
@@ -99,7 +100,7 @@ def epochs_done(checkpoints: Checkpoints) -> int:
 def _run(
     ensemble: Ensemble,
     contest: Contest,
-    adam: torch.optim.Adam,
+    optimizer: torch.optim.Adam,
     *,
     data: Batch,
     budget: Budget,
@@ -118,8 +119,8 @@ def _run(
         batch_size=batch_size,
         batches_per_epoch=budget.batches_per_epoch,
         stepping=stepping,
-        optimizer=adam,
-        scheduler=torch.optim.lr_scheduler.StepLR(adam, 5, 0.99),
+        optimizer=optimizer,
+        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.99),
         validation=contest.judge,
         stop=lambda _: int(contest.stale) >= budget.patience,
         max_seconds=seconds,
@@ -137,16 +138,8 @@ def _stepping(ensemble: Ensemble, data: Batch, batch_size: int) -> tuple[Steppin
     return Captured(), len(data) // math.ceil(len(data) / batch_size)
 
 
-def _adam(parameters: list[torch.nn.Parameter], rate: float) -> torch.optim.Adam:
-    """Adam, on a GPU in the form that a graph can hold."""
-    device = parameters[0].device
-    if device.type != "cuda":
-        return torch.optim.Adam(parameters, lr=rate)
-    return torch.optim.Adam(parameters, lr=torch.tensor(rate, device=device), capturable=True)
-
-
 def _reduced(
-    kept: Sequence[int], ensemble: Ensemble, contest: Contest, adam: torch.optim.Adam
+    kept: Sequence[int], ensemble: Ensemble, contest: Contest, optimizer: torch.optim.Adam
 ) -> tuple[Ensemble, Contest, torch.optim.Adam]:
     """Some of the variants, and Adam as it stands for these: the others are gone as if they had never been there."""
     rows, mesh = contest.rows_of(kept), ensemble.mesh
@@ -154,15 +147,15 @@ def _reduced(
     assert isinstance(chosen, Ensemble)
     fewer, block = chosen.split(mesh), mesh.block(len(rows))
     smaller = contest.reduced(kept, fewer)
-    reduced = _adam(_trained(fewer, smaller), float(adam.param_groups[0]["lr"]))
+    reduced = adam(_trained(fewer, smaller), float(optimizer.param_groups[0]["lr"]))
     for own, parameter in zip(fewer.parameters(), ensemble.parameters(), strict=True):
         reduced.state[own] = {
             name: mesh.all_members(value, len(ensemble))[rows][block].clone() if value.ndim else value.clone()
-            for name, value in adam.state[parameter].items()
+            for name, value in optimizer.state[parameter].items()
         }
     for parameter in smaller.race.parameters():  # the likelihoods', which are the same objects
-        if parameter in adam.state:
-            reduced.state[parameter] = adam.state[parameter]
+        if parameter in optimizer.state:
+            reduced.state[parameter] = optimizer.state[parameter]
     return fewer, smaller, reduced
 
 

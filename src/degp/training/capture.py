@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Adam, Optimizer
 
 from degp.ensemble import Ensemble
 from degp.objectives import Objective
@@ -13,11 +13,19 @@ from degp.training.transform import Transform, as_they_are
 from degp.typing import Batch, Loss
 
 
+def adam(parameters: Sequence[nn.Parameter], rate: float) -> Adam:
+    """Adam; on a GPU in the form that a graph can hold, which reads the rate where it is."""
+    device = parameters[0].device
+    if device.type != "cuda":
+        return Adam(parameters, lr=rate)
+    return Adam(parameters, lr=torch.tensor(rate, device=device), capturable=True)
+
+
 class CapturedStep:
     """Transform, objective, backward and optimisers on rows of a data set that stays on the GPU, as one graph.
 
-    The optimisers must be able to run in a graph, with their learning rate as a tensor: `capturable=True` for Adam,
-    `fused=True` for SGD. Losses are not looked at: `loss` is the last one, to be read now and then.
+    The optimisers must be able to run in a graph, with their learning rate as a tensor: `adam`, or `fused=True` for
+    SGD. Losses are not looked at: `loss` is the last one, to be read now and then.
 
     Args:
         data: the training set, on the GPU; images as bytes.

@@ -127,7 +127,7 @@ def _run(
     data: Batch,
     epochs: int,
     batch_size: int,
-    most_batches: int,
+    batches_per_epoch: int,
     validation: Batch | Validation | None,
     stop: Callable[[History], bool],
     deadline: float,
@@ -142,7 +142,7 @@ def _run(
         while _goes_on(state, epochs, deadline, stop):
             start = time.perf_counter() - state.seconds
             with state.change():
-                _shuffle(state, len(data), batch_size, most_batches, even=stepping.even)
+                _shuffle(state, len(data), batch_size, batches_per_epoch, even=stepping.even)
             for rows in state.order.tensor_split(state.batches)[state.position :]:
                 with state.change():
                     _advance(state, advance(mesh.part(rows)))
@@ -176,12 +176,12 @@ def _goes_on(state: TrainState, epochs: int, deadline: float, stop: Callable[[Hi
     return not state.ensemble.mesh.world.agreed(bool(over))
 
 
-def _shuffle(state: TrainState, num_points: int, batch_size: int, most_batches: int, *, even: bool) -> None:
+def _shuffle(state: TrainState, num_points: int, batch_size: int, batches_per_epoch: int, *, even: bool) -> None:
     """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
     batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
     used = batches * batch_size if even else num_points
-    if batches > most_batches:
-        batches, used = most_batches, most_batches * batch_size
+    if batches > batches_per_epoch:
+        batches, used = batches_per_epoch, batches_per_epoch * batch_size
     if not len(state.order):
         order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
         state.order, state.batches = order[:used], batches
