@@ -24,6 +24,8 @@ from degp.nets import lite_resnet_features, mlp, resnet
 from degp.priors import NNGP, MonteCarloNNGP
 from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.training import Captured, Checkpoints, Eager
+from degp.training.capture import CapturedStep
+from degp.training.step import TrainState
 
 HAS_GPU = torch.cuda.is_available()
 try:
@@ -103,6 +105,56 @@ def test_two_streams_give_the_numbers_of_one():
     finally:
         beside._second_stream = kept
     assert_close(two, one, rtol=1e-6, atol=1e-7)
+
+
+def test_the_prior_ahead_is_the_prior_in_its_turn():
+    ahead = trained(Captured(transform()), Folded(), epochs=5)
+    kept = CapturedStep._works_ahead
+    CapturedStep._works_ahead = lambda step: False
+    try:
+        in_turn = trained(Captured(transform()), Folded(), epochs=5)
+    finally:
+        CapturedStep._works_ahead = kept
+    assert_close(ahead, in_turn, rtol=1e-6, atol=1e-7)
+
+
+def test_rows_that_are_made_on_the_way_are_waited_for():
+    """A long queue before each step's rows, which are new every time: what is done ahead must not overtake it."""
+    weights = []
+    for busy in (False, True):
+        ensemble, objective, data = members(Folded()), functional(), images()
+        optimizer = torch.optim.SGD(ensemble.parameters(), lr=torch.tensor(0.05, device="cuda"), fused=True)
+        generator = torch.Generator("cuda").manual_seed(1)
+        state = TrainState(ensemble, objective, [optimizer], [], generator)
+        advance = Captured(transform()).start(state, data, B)
+        for number in range(4):
+            if busy:
+                torch.cuda._sleep(100_000_000)
+            advance(torch.arange(B, device="cuda") + B * number)
+        weights.append(torch.cat([p.detach().flatten() for p in ensemble.parameters()]))
+        torch.cuda.synchronize()
+    assert_close(*weights, rtol=1e-6, atol=1e-7)
+
+
+def test_the_generator_is_left_where_plain_steps_leave_it():
+    states = []
+    for stepping in (Captured(transform()), Eager(transform())):
+        generator = torch.Generator("cuda").manual_seed(1)
+        ensemble, objective = members(Folded()), functional()
+        optimizer = torch.optim.SGD(ensemble.parameters(), lr=torch.tensor(0.05, device="cuda"), fused=True)
+        fit(
+            ensemble,
+            images(),
+            objective,
+            epochs=2,
+            batch_size=B,
+            optimizer=optimizer,
+            stepping=stepping,
+            generator=generator,
+            progress=False,
+        )
+        states.append(generator.get_state())
+    assert torch.equal(*states)
 
 
 def test_an_error_beside_is_told_as_it_is():

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from degp import Batch, Categorical, Ensemble, Gaussian, UniformBox, objectives, posterior
 from degp.nets import mlp
 from degp.objectives import de, degp, rde, rms
-from degp.priors import NNGP, ExactGP, WeightPrior
+from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
 from tests import reference
 
 
@@ -214,6 +214,29 @@ def test_draws_come_from_the_generator():
     objective = degp(Categorical(), NNGP(1), measurement=UniformBox(-1.0, 1.0, 3))
     one, same, other = (objective(ensemble, batch, generator=seeded(seed)).total for seed in (0, 0, 1))
     assert torch.equal(one, same) and not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("measurement", [objectives.no_points, UniformBox(-1.0, 1.0, 3)], ids=["none", "three"])
+def test_groundwork_and_what_is_upon_it_are_the_objective(measurement):
+    ensemble, batch = small_ensemble(C=3), Batch(normal(6, 2), torch.tensor([0, 2, 1, 1, 0, 2]), 30)
+    prior = MonteCarloNNGP(nn.Sequential(nn.Linear(2, 8), nn.ReLU()).double())
+    objective = degp(Categorical(), prior, alpha=0.7, beta=0.3, measurement=measurement)
+
+    def in_two(ensemble, batch, *, generator):
+        groundwork = objective.groundwork(batch.inputs, generator=generator)
+        assert not groundwork.root.requires_grad
+        return objective.upon(groundwork, ensemble, batch, generator=generator)
+
+    whole, parts = objective(ensemble, batch, generator=seeded()), in_two(ensemble, batch, generator=seeded())
+    assert torch.equal(whole.total, parts.total) and whole.terms == parts.terms
+    assert all(map(torch.equal, gradients(objective, ensemble, batch), gradients(in_two, ensemble, batch)))
+    other = objective.upon(objective.groundwork(batch.inputs + 1, generator=seeded()), ensemble, batch)
+    assert not torch.equal(other.terms["kl"], whole.terms["kl"])
+
+
+def test_memberwise_objectives_have_no_groundwork():
+    assert isinstance(degp(Gaussian(), NNGP(1)), objectives.WorksAhead)
+    assert not isinstance(rde(Gaussian()), objectives.WorksAhead)
 
 
 # In use

@@ -4,6 +4,7 @@ All are scaled so that each member sees a gradient of the same size: sums over m
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -33,6 +34,36 @@ class Objective(Protocol):
         ...
 
     def __call__(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss: ...
+
+
+@dataclass(frozen=True)
+class Groundwork:
+    """What of a step's loss no member has a part in: the extra points, and the prior on them and the data.
+
+    Attributes:
+        extra: the extra points.
+        root: L with LLᵀ = K_p, the prior's covariance on the data and the extra points, with its jitter.
+        inverse_root: L⁻¹.
+    """
+
+    extra: Shaped[Tensor, "K ..."]
+    root: Float[Tensor, "N N"]
+    inverse_root: Float[Tensor, "N N"]
+
+
+@runtime_checkable
+class WorksAhead(Protocol):
+    """An objective whose groundwork for the next batch can be done while the members are busy with this one."""
+
+    def groundwork(
+        self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None
+    ) -> Groundwork: ...
+
+    def upon(
+        self, groundwork: Groundwork, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Loss:
+        """The loss; groundwork and this, one after the other with one generator, are the whole objective."""
+        ...
 
 
 def de(likelihood: Likelihood) -> "MemberwiseObjective":
@@ -141,11 +172,34 @@ class FunctionalObjective(nn.Module):
     def forward(self, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
         extra = self.measurement(batch.inputs, generator=generator)
         with Beside(batch.inputs) as work:
-            root = self.prior_root(batch.inputs, extra, generator=generator)
-            inverse_root = inverse(root)
-        q = posterior(members_on(ensemble, batch.inputs, extra), diagonal=self.nugget)
+            groundwork = self._groundwork(batch.inputs, extra, generator)
+        return self._upon(groundwork, ensemble, batch, work, generator)
+
+    def groundwork(self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None) -> Groundwork:
+        """What `upon` goes on from; nothing of the ensemble's is needed for it."""
+        return self._groundwork(inputs, self.measurement(inputs, generator=generator), generator)
+
+    def upon(
+        self, groundwork: Groundwork, ensemble: Ensemble, batch: Batch, *, generator: torch.Generator | None = None
+    ) -> Loss:
+        """The loss of a batch whose groundwork has been done."""
+        return self._upon(groundwork, ensemble, batch, Beside(batch.inputs), generator)
+
+    def _groundwork(self, inputs: Tensor, extra: Tensor, generator: torch.Generator | None) -> Groundwork:
+        root = self.prior_root(inputs, extra, generator=generator)
+        return Groundwork(extra, root, inverse(root))
+
+    def _upon(
+        self,
+        groundwork: Groundwork,
+        ensemble: Ensemble,
+        batch: Batch,
+        work: Beside,
+        generator: torch.Generator | None,
+    ) -> Loss:
+        q = posterior(members_on(ensemble, batch.inputs, groundwork.extra), diagonal=self.nugget)
         with work.taking(q.mean, q.deviations, q.diagonal):
-            kl = kl_divergence(q, KroneckerGaussian(root, q.shape[2], inverse_root))
+            kl = kl_divergence(q, KroneckerGaussian(groundwork.root, q.shape[2], groundwork.inverse_root))
         data = self.data_term(q, batch, generator=generator)
         penalty = self.penalty(ensemble, batch.population)
         work.join(kl)

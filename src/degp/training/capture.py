@@ -1,6 +1,9 @@
-"""A whole optimiser step as one CUDA graph: hundreds of small kernels launched as one."""
+"""A whole optimiser step as one CUDA graph: hundreds of small kernels launched as one.
 
-from collections.abc import Sequence
+What of it needs no member is a graph by itself, and runs beside the step before.
+"""
+
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Int
@@ -8,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from degp.ensemble import Ensemble
-from degp.objectives import Objective
+from degp.objectives import Groundwork, Objective, WorksAhead
 from degp.training.transform import Transform, as_they_are
 from degp.typing import Batch, Loss
 
@@ -21,8 +24,63 @@ def adam(parameters: Sequence[nn.Parameter], rate: float) -> Adam:
     return Adam(parameters, lr=torch.tensor(rate, device=device), capturable=True)
 
 
+class Ahead:
+    """Work that makes the inputs of a step, as a graph on a stream of its own, beside the step before.
+
+    The CPU queues steps faster than the GPU does them, so that this graph of the next step finds the GPU at work on the
+    last one, and fills its gaps. Both graphs draw from one generator in turn, as plain steps would; but a graph reads
+    where the generator stands from its own place in memory, so that one running must not share it with another.
+
+    Args:
+        work: what is done, from rows and a generator to tensors.
+        batch_size: how many rows.
+        generator: the step's.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Int[Tensor, "B"], torch.Generator], Sequence[Tensor]],
+        batch_size: int,
+        generator: torch.Generator,
+    ) -> None:
+        self.rows = torch.arange(batch_size, device=generator.device)
+        self.stream, self.graph, self.taken = torch.cuda.Stream(), torch.cuda.CUDAGraph(), torch.cuda.Event()
+        self.generator, self.draws = generator, generator.clone_state()
+        self.order = self.rows.untyped_storage()
+        self.graph.register_generator_state(self.draws)
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            self.made = work(self.rows, self.draws)
+        self.results = [torch.empty_like(value) for value in self.made]
+
+    def __call__(self, rows: Int[Tensor, "B"]) -> None:
+        """Queues the work for these rows; the current stream waits for it and finds it in `results`.
+
+        Rows may be views of one tensor, such as the order of an epoch, which must then not change.
+        """
+        self._wait_for(rows)
+        with torch.cuda.stream(self.stream):
+            self.stream.wait_event(self.taken)
+            self.rows.copy_(rows)
+            self.draws.set_offset(self.generator.get_offset())
+            self.graph.replay()
+            self.generator.set_offset(self.draws.get_offset())
+        torch.cuda.current_stream().wait_stream(self.stream)
+        for result, made in zip(self.results, self.made, strict=True):
+            result.copy_(made)
+        self.taken.record()
+
+    def _wait_for(self, rows: Int[Tensor, "B"]) -> None:
+        """Until they are there, unless they are part of an order that is: all that is queued may be a whole step."""
+        order = rows.untyped_storage()
+        if order.data_ptr() != self.order.data_ptr():
+            self.stream.wait_stream(torch.cuda.current_stream())
+            self.order = order  # kept, so that no other order can be in its place
+
+
 class CapturedStep:
     """Transform, objective, backward and optimisers on rows of a data set that stays on the GPU, as one graph.
+
+    The transform and the groundwork of an objective that has some (DE-GP: its prior) are a graph of their own, `Ahead`.
 
     The optimisers must be able to run in a graph, with their learning rate as a tensor: `adam`, or `fused=True` for
     SGD. Losses are not looked at: `loss` is the last one, to be read now and then.
@@ -50,18 +108,22 @@ class CapturedStep:
         self.ensemble, self.data, self.objective, self.optimizers = ensemble, data, objective, optimizers
         self.generator, self.transform, self.precision = generator, transform, precision
         self.rows = torch.arange(batch_size, device=data.inputs.device)
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream(priority=-1)  # before what is done ahead
         self.graph = torch.cuda.CUDAGraph()
+        self.ahead: Ahead | None = None
         self.loss = self._capture(warm_up)
 
     def __call__(self, rows: Int[Tensor, "B"]) -> None:
         """One step on these rows, queued on the step's own stream."""
         with torch.cuda.stream(self.stream):
-            self.rows.copy_(rows)
+            if self.ahead is None:
+                self.rows.copy_(rows)
+            else:
+                self.ahead(rows)
             self.graph.replay()
 
     def _capture(self, warm_up: int) -> Loss:
-        """The graph recorded, and all else as it was before, also where a step fails."""
+        """The graphs recorded, and all else as it was before, also where a step fails."""
         random, start = self.generator.clone_state(), {name: value.clone() for name, value in self._state().items()}
         self.stream.wait_stream(torch.cuda.current_stream())
         self.graph.register_generator_state(self.generator)
@@ -69,7 +131,10 @@ class CapturedStep:
             with torch.cuda.stream(self.stream):
                 for _ in range(warm_up):
                     self._step()
+                works_ahead = self._works_ahead()
             torch.cuda.synchronize()
+            if works_ahead:
+                self.ahead = Ahead(self._done_ahead, len(self.rows), self.generator)
             with torch.cuda.graph(self.graph, stream=self.stream):
                 loss = self._step()
             self.generator.set_state(random.get_state())
@@ -81,17 +146,45 @@ class CapturedStep:
             self._rewind(start)
 
     def _step(self) -> Loss:
-        rows = self.data[self.rows]
-        batch = Batch(self.transform(rows.inputs, self.generator), rows.targets, rows.population)
-        # no cache: a graph must cast the weights anew at every replay
-        with torch.autocast("cuda", self.precision, enabled=self.precision is not None, cache_enabled=False):
-            loss = self.objective(self.ensemble, batch, generator=self.generator)
+        loss = self._loss()
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
         for optimizer in self.optimizers:
             optimizer.step()
         return Loss(loss.total.detach(), loss.terms)
+
+    def _loss(self) -> Loss:
+        if self.ahead is None:
+            batch = self._batch(self.rows, self.generator)
+            with self._autocast():
+                return self.objective(self.ensemble, batch, generator=self.generator)
+        assert isinstance(self.objective, WorksAhead)
+        inputs, targets, *groundwork = self.ahead.results
+        batch = Batch(inputs, targets, self.data.population)
+        with self._autocast():
+            return self.objective.upon(Groundwork(*groundwork), self.ensemble, batch, generator=self.generator)
+
+    def _done_ahead(self, rows: Int[Tensor, "B"], generator: torch.Generator) -> list[Tensor]:
+        assert isinstance(self.objective, WorksAhead)
+        batch = self._batch(rows, generator)
+        with self._autocast():
+            done = self.objective.groundwork(batch.inputs, generator=generator)
+        return [batch.inputs, batch.targets, done.extra, done.root, done.inverse_root]
+
+    def _works_ahead(self) -> bool:
+        """Whether the objective has groundwork, into which no gradient goes back."""
+        if not isinstance(self.objective, WorksAhead):
+            return False
+        return not any(value.requires_grad for value in self._done_ahead(self.rows, self.generator))
+
+    def _batch(self, rows: Int[Tensor, "B"], generator: torch.Generator) -> Batch:
+        chosen = self.data[rows]
+        return Batch(self.transform(chosen.inputs, generator), chosen.targets, chosen.population)
+
+    def _autocast(self) -> torch.autocast:
+        # no cache: a graph must cast the weights anew at every replay
+        return torch.autocast("cuda", self.precision, enabled=self.precision is not None, cache_enabled=False)
 
     @torch.no_grad()
     def _rewind(self, start: dict[str, Tensor]) -> None:
