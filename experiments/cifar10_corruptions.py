@@ -5,6 +5,7 @@ overlays, and is left out where they are not. Temperatures are fitted on clean i
 baselines, and so the scores without them are recorded too.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from degp.data import DataSetError
 from degp.data.corruptions import CORRUPTIONS, frost_overlays
+from degp.files import new_file
 from degp.imaging import corruption_table, load_kept
 from degp.imaging.figures import box_panels
 from degp.report import environment, save_results
@@ -62,6 +64,7 @@ def main(
     runs = _planned(network, methods, seeds, epochs, smoke)
     _do_runs(place, runs, _types(smoke), smoke)
     _figures(place)
+    _write_summary(place)
 
 
 def _planned(network: str, methods: str, seeds: str, epochs: int, smoke: bool) -> list[Run]:
@@ -126,6 +129,27 @@ def _boxes(records: Records, network: str, score: str) -> dict[str, dict[int, li
         method: {severity: [mean(values) for values in types.values()] for severity, types in severities.items()}
         for method, severities in cells.items()
     }
+
+
+def _write_summary(place: Place) -> None:
+    """`summary.md`: each score by severity, its mean over the types (and seeds); also on the screen."""
+    records = records_in(place) if place.mesh.is_first else []
+    severities = sorted({record["severity"] for record in records})
+    if not records:
+        return
+    lines = [f"| network | method | score | {' | '.join(map(str, severities))} | all corrupted |"]
+    lines.append("|---" * (len(severities) + 4) + "|")
+    for network in _distinct(records, "network"):
+        for score in SCORES:
+            for method, by_severity in _boxes(records, network, score).items():
+                means = [mean(by_severity.get(severity, [math.nan])) for severity in severities]
+                corrupted = [mean(values) for severity, values in by_severity.items() if severity]
+                cells = " | ".join(f"{value:.4f}" for value in (*means, mean(corrupted)))
+                lines.append(f"| {network} | {method} | {score} | {cells} |")
+    text = "\n".join(lines) + "\n"
+    with new_file(place.out / "summary.md") as draft:
+        draft.write_text(text, encoding="utf-8")
+    typer.echo(text)
 
 
 def _distinct(records: Records, key: str) -> list[str]:

@@ -10,7 +10,18 @@ from torch import nn
 from torch.testing import assert_close
 
 from degp import Ensemble
-from degp.execution import Compiled, Folded, Loop, NotFoldable, Recomputed, Vmap, candidates_for, fastest, folded
+from degp.execution import (
+    Compiled,
+    Folded,
+    Loop,
+    NotFoldable,
+    Recomputed,
+    Vmap,
+    candidates_for,
+    compiled_forward,
+    fastest,
+    folded,
+)
 from degp.execution.folded import strided_by_blocks
 from degp.nets import lenet, lenet_features, lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import MonteCarloNNGP
@@ -195,6 +206,25 @@ def test_the_prior_runs_folded_where_it_can():
 
 def test_compiled_names_its_way():
     assert Compiled(Folded()).name == "compiled folded"
+
+
+@pytest.mark.compiled
+def test_a_module_runs_compiled_for_a_while():
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU()).double()
+    other, x = copy.deepcopy(trunk), torch.randn(5, 3, dtype=torch.float64)
+    with compiled_forward(trunk):
+        inside = trunk(x)
+    inside.sum().backward()
+    expected = other(x)
+    expected.sum().backward()
+    assert_close(inside, expected)
+    assert_close(trunk[0].weight.grad, other[0].weight.grad)
+    assert_close(trunk.state_dict(), other.state_dict())
+    assert "forward" not in vars(trunk)
+    with pytest.raises(KeyError), compiled_forward(trunk):
+        raise KeyError
+    assert "forward" not in vars(trunk)
 
 
 def test_depths_of_resnets():

@@ -18,9 +18,9 @@ from torch.testing import assert_close
 from degp import Batch, Categorical, Ensemble, fit, objectives
 from degp.bandits import EnsembleAgent, Problem, Recipe
 from degp.data import CropAndFlip, Normalise
-from degp.execution import Beside, Compiled, Folded, Loop, beside
+from degp.execution import Beside, Compiled, Folded, Loop, beside, compiled_forward
 from degp.execution.folded import strided_by_blocks
-from degp.nets import lite_resnet_features, mlp, resnet
+from degp.nets import lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import NNGP, MonteCarloNNGP
 from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.training import Captured, Checkpoints, Eager
@@ -44,6 +44,11 @@ def images(count=64):
     return Batch(pixels, torch.randint(4, (count,), device="cuda", generator=generator))
 
 
+def heads_on_a_trunk():
+    torch.manual_seed(0)
+    return Ensemble(lambda: mlp(64, (8,), 4), 3, backbone=resnet_features(8)).cuda().double()
+
+
 def members(way):
     torch.manual_seed(0)
     return Ensemble(lambda: resnet(8, 4), 3, execution=way).cuda().double()
@@ -59,8 +64,8 @@ def transform():
     return lambda pixels, generator: normalise(crop(pixels, generator)).double()
 
 
-def trained(stepping, way, *, epochs=2, checkpoints=None, objective=None):
-    ensemble, objective = members(way), objective or functional()
+def trained(stepping, way=None, *, epochs=2, checkpoints=None, objective=None, ensemble=None):
+    ensemble, objective = ensemble or members(way), objective or functional()
     rate = torch.tensor(0.05, device="cuda")
     optimizers = [
         torch.optim.SGD(ensemble.parameters(), lr=rate, momentum=0.9, fused=True),
@@ -87,6 +92,14 @@ def test_a_captured_step_is_the_eager_step():
     for way in (Folded(), Compiled(Folded())):
         captured, eager = (trained(kind(transform()), way) for kind in (Captured, Eager))
         assert_close(captured, eager, rtol=1e-6, atol=1e-7)
+
+
+def test_a_compiled_trunk_trains_as_it_is():
+    ensemble = heads_on_a_trunk()
+    with compiled_forward(ensemble.backbone):
+        compiled = trained(Captured(transform()), ensemble=ensemble)
+    plain = trained(Eager(transform()), ensemble=heads_on_a_trunk())
+    assert_close(compiled, plain, rtol=1e-6, atol=1e-7)
 
 
 def test_ways_to_run_members_agree():

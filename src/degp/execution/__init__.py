@@ -7,6 +7,7 @@ from degp.execution.choice import fastest as fastest
 from degp.execution.choice import kept_randomness as kept_randomness
 from degp.execution.choice import workable as workable
 from degp.execution.compiled import Compiled as Compiled
+from degp.execution.compiled import compiled_forward as compiled_forward
 from degp.execution.cpu import no_denormals as no_denormals
 from degp.execution.cpu import settle_cpu as settle_cpu
 from degp.execution.folded import Folded as Folded

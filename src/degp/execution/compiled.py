@@ -1,6 +1,7 @@
 """A way to run members, compiled by `torch.compile`: its element-wise operations fused, forward and backward."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -33,3 +34,18 @@ class Compiled:
             body = folded(module) if isinstance(self.way, Folded) else partial(self.way, module)
             known[self.name] = torch.compile(body, dynamic=False)
         return known[self.name](parameters, buffers, inputs)
+
+
+@contextmanager
+def compiled_forward(module: nn.Module) -> Iterator[None]:
+    """A block in which a module, such as a trunk, runs compiled; it is the same object with the same weights."""
+    plain = module.forward  # called by a function of ours: torch.compile does not look into an nn.Sequential by itself
+
+    def forward(inputs: Tensor) -> Tensor:
+        return plain(inputs)
+
+    module.forward = torch.compile(forward, dynamic=False)
+    try:
+        yield
+    finally:
+        del module.forward

@@ -26,7 +26,7 @@ def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: 
             ys = np.array([y for _, y in labelled[label]], dtype=float)
             axes.plot(labelled[label][0][0], ys.mean(0), linewidth=1.6, label=label, **style)
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
-        axes.legend(fontsize="small")
+    _add_legend(figure, grid)
     return figure
 
 
@@ -54,7 +54,7 @@ def box_panels(
             drawn["boxes"][0].set_label(label)
         axes.set_xticks(sorted({x for boxes in labelled.values() for x in boxes}))
         axes.set(title=title, xlabel=x_label, ylabel=y_label)
-        axes.legend(fontsize="small")
+    _add_legend(figure, grid)
     return figure
 
 
@@ -63,6 +63,13 @@ def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
 
     figure, grid = plt.subplots(1, number, figsize=(width * number, 3.4), squeeze=False, layout="constrained")
     return figure, grid[0]
+
+
+def _add_legend(figure: "Figure", grid: "Sequence[Axes]") -> None:
+    """One for all panels, below them, where it hides nothing."""
+    handles = {label: h for axes in grid for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns = min(len(handles), 2 * len(grid))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small")
 
 
 def _styles(labels: Mapping[str, Any]) -> dict[str, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from degp.data import Normalise
 from degp.distributed import ALONE, Mesh
 from degp.ensemble import Ensemble
-from degp.execution import Execution
+from degp.execution import Execution, compiled_forward
 from degp.imaging.clock import Deadline, OutOfTime
 from degp.imaging.recipe import Recipe
 from degp.imaging.start import start
@@ -79,22 +80,23 @@ def train(
         torch.compiler.reset()  # it keeps eight forms of a function at most, and then compiles no more
     ensemble, objective = start(recipe, seed=seed, device=device, execution=execution, mesh=mesh)
     optimizers = _optimizers(recipe, ensemble, objective)
-    history = fit(
-        ensemble,
-        data,
-        objective,
-        epochs=recipe.epochs,
-        batch_size=recipe.batch_size,
-        optimizer=optimizers,
-        scheduler=LambdaLR(optimizers[0], lambda epoch: recipe.rate_factor(epoch)),
-        validation=lambda members: {"weight_norm": weight_norm(members)},
-        stop=lambda history: not deadline.allows(_seconds_of_last_epoch(history)),
-        stepping=_stepping(recipe, device, mesh),
-        checkpoints=checkpoints,
-        resume=True,
-        generator=torch.Generator(device).manual_seed(seed),
-        progress=progress,
-    )
+    with _trunk_compiled(ensemble, device):
+        history = fit(
+            ensemble,
+            data,
+            objective,
+            epochs=recipe.epochs,
+            batch_size=recipe.batch_size,
+            optimizer=optimizers,
+            scheduler=LambdaLR(optimizers[0], lambda epoch: recipe.rate_factor(epoch)),
+            validation=lambda members: {"weight_norm": weight_norm(members)},
+            stop=lambda history: not deadline.allows(_seconds_of_last_epoch(history)),
+            stepping=_stepping(recipe, device, mesh),
+            checkpoints=checkpoints,
+            resume=True,
+            generator=torch.Generator(device).manual_seed(seed),
+            progress=progress,
+        )
     if len(history) < recipe.epochs:
         raise OutOfTime(f"the time was up after epoch {len(history)} of {recipe.epochs}")
     return Trained(recipe, ensemble, objective, history)
@@ -109,6 +111,13 @@ def weight_norm(ensemble: Ensemble) -> float:
             values = part.parameters[name].detach()
             squares += (values if part.members else values[None]).flatten(1).square().sum(1)
     return float(ensemble.total(squares.sqrt().sum())) / len(ensemble)
+
+
+def _trunk_compiled(ensemble: Ensemble, device: torch.device) -> AbstractContextManager[None]:
+    """On a GPU what the members share runs compiled, as they do."""
+    if device.type != "cuda" or ensemble.backbone is None:
+        return nullcontext()
+    return compiled_forward(ensemble.backbone)
 
 
 def _stepping(recipe: Recipe, device: torch.device, mesh: Mesh) -> Stepping:
