@@ -140,6 +140,8 @@ def test_training_lowers_the_loss(examples, method):
     losses = examples[method].history.column("loss")
     assert losses[-1] < losses[0]
     assert math.isfinite(examples[method].history.last["validation/weight_norm"])
+    told = examples[method].history.last["validation/temperature"]
+    assert told == pytest.approx(examples[method].likelihood.temperature.item())
 
 
 def test_de_learns_what_can_be_seen():

@@ -63,7 +63,8 @@ def train(
     """An ensemble trained by the recipe on images in uint8, which are on the device to train on.
 
     Equal seeds start every method from the same weights. DE, rDE and RMS then see the same batches; DE-GP, whose
-    objective draws from the same generator, sees others. The history has `validation/weight_norm` of each epoch.
+    objective draws from the same generator, sees others. The history has `validation/weight_norm` and
+    `validation/temperature` of each epoch.
 
     Args:
         checkpoints: where to save at the end, when the time is up, and as often as they say; a run that is there
@@ -89,7 +90,7 @@ def train(
             batch_size=recipe.batch_size,
             optimizer=optimizers,
             scheduler=LambdaLR(optimizers[0], lambda epoch: recipe.rate_factor(epoch)),
-            validation=lambda members: {"weight_norm": weight_norm(members)},
+            validation=lambda members: _told_of_an_epoch(members, objective),
             stop=lambda history: not deadline.allows(_seconds_of_last_epoch(history)),
             stepping=_stepping(recipe, device, mesh),
             checkpoints=checkpoints,
@@ -100,6 +101,11 @@ def train(
     if len(history) < recipe.epochs:
         raise OutOfTime(f"the time was up after epoch {len(history)} of {recipe.epochs}")
     return Trained(recipe, ensemble, objective, history)
+
+
+def _told_of_an_epoch(ensemble: Ensemble, objective: Variant) -> dict[str, float]:
+    assert isinstance(objective.likelihood, Categorical)
+    return {"weight_norm": weight_norm(ensemble), "temperature": objective.likelihood.temperature.item()}
 
 
 def weight_norm(ensemble: Ensemble) -> float:
