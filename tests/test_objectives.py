@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from degp import Batch, Categorical, Ensemble, Gaussian, UniformBox, objectives, posterior
+from degp.gaussian import KroneckerGaussian, kl_divergence
 from degp.nets import mlp
 from degp.objectives import de, degp, rde, rms
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
@@ -178,6 +179,25 @@ def test_members_see_the_gradient_of_de_where_alpha_is_zero():
     ensemble, batch = small_ensemble(), small_batch()
     ours, theirs = (gradients(make, ensemble, batch) for make in (degp(Gaussian(), NNGP(1), alpha=0.0), de(Gaussian())))
     assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("M, N, C, scale", [(2, 3, 2, 1.0), (5, 6, 3, 0.1), (5, 6, 3, 10.0)])
+def test_scaling_members_and_temperature_together_moves_the_divergence_alone_and_by_its_law(M, N, C, scale):
+    g, labels, gram = scale * normal(M, N, C), torch.arange(N) % C, NNGP(1)(normal(N, 2), normal(N, 2))
+    prior = KroneckerGaussian.from_gram(gram, C, jitter=0.05)
+    s = torch.ones((), dtype=torch.float64, requires_grad=True)
+
+    def data(s):
+        objective = degp(Categorical(0.3 * s), NNGP(1))
+        return objective.data_term(posterior(s * g), Batch(normal(N, 2), labels), generator=seeded())
+
+    assert_close(data(0.01), data(1.0))
+    q, (slope,) = posterior(g), torch.autograd.grad(kl_divergence(posterior(s * g), prior), s)
+    m, A = q.mean.flatten(), q.deviations.flatten(1)
+    precision, eigenvalues = torch.linalg.inv(prior.covariance()), torch.linalg.eigvalsh(A @ A.mT)
+    norm, push = m @ precision @ m + (A @ precision * A).sum(), eigenvalues / (eigenvalues + q.diagonal[0, 0])
+    assert_close(slope, norm - push.sum())
+    assert push.sum() <= M - 1
 
 
 class BatchNormWithoutStatistics(nn.BatchNorm1d):
