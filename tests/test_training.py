@@ -2,6 +2,7 @@
 
 import copy
 import signal
+import warnings
 from dataclasses import dataclass
 from functools import partial
 
@@ -434,6 +435,21 @@ def test_progress_is_shown_on_request_only(capsys):
     assert capsys.readouterr() == ("", "")
     fit(linear(), REAL, de(Gaussian()), epochs=2, progress=True)
     assert "epoch" in capsys.readouterr().err
+
+
+def test_a_likelihood_that_no_optimiser_trains_is_told_of():
+    ensemble = Ensemble(lambda: mlp(3, [4], 2), 2)
+    learned, fixed = de(Categorical(0.1, learned=True)), de(Categorical(0.1))
+
+    def train(objective, *more):
+        fit(ensemble, CLASSES, objective, epochs=1, optimizer=[SGD(ensemble.parameters(), lr=0.1), *more])
+
+    with pytest.warns(UserWarning, match="to learn log_temperature, but no optimizer has it"):
+        train(learned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(learned, Adam(learned.parameters()))
+        train(fixed)
 
 
 def test_the_default_optimiser_trains_everything_that_may_be_trained():

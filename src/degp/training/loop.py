@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -281,10 +282,26 @@ def _optimizers(
     optimizer: Optimizer | Sequence[Optimizer] | None, ensemble: Ensemble, objective: Objective
 ) -> list[Optimizer]:
     if optimizer is not None:
+        _warn_of_untrained(objective, _as_list(optimizer))
         return _as_list(optimizer)
     own = objective.parameters() if isinstance(objective, torch.nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
     return [torch.optim.Adam(trained, lr=1e-3)]
+
+
+def _warn_of_untrained(objective: Objective, optimizers: Sequence[Optimizer]) -> None:
+    """Someone who passes the members' weights alone has probably forgotten what the likelihood is to learn."""
+    if not isinstance(objective.likelihood, torch.nn.Module):
+        return
+    held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+    named = objective.likelihood.named_parameters()
+    forgotten = [name for name, p in named if p.requires_grad and id(p) not in held]
+    if forgotten:
+        warnings.warn(
+            f"the likelihood is to learn {', '.join(forgotten)}, but no optimizer has it, so that it stays as it is; "
+            f"pass optimizer=[yours, torch.optim.Adam(objective.likelihood.parameters(), lr=1e-3)], or learned=False",
+            stacklevel=4,
+        )
 
 
 def _as_list(one_or_many: Any) -> list[Any]:
