@@ -37,7 +37,13 @@ from experiments.image_runs import (
     records_in,
 )
 
-SCORES = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE", "nll_unfitted": "NLL", "ece_unfitted": "ECE"}
+SCORES = {
+    "accuracy": "accuracy",
+    "nll": "NLL, temperature fitted",
+    "ece": "ECE, temperature fitted",
+    "nll_unfitted": "NLL as trained",
+    "ece_unfitted": "ECE as trained",
+}
 SHARED = "shared"
 FOLDER = Path("experiments/results")
 
@@ -114,7 +120,7 @@ def _figures(place: Place) -> None:
     for score, name in SCORES.items():
         panels = {network: _boxes(records, network, score) for network in _distinct(records, "network")}
         if panels:
-            figure = box_panels(panels, x_label="severity, 0 is clean", y_label=f"{name}, over the types")
+            figure = box_panels(panels, x_label="severity, 0 is clean; boxes over the types", y_label=name)
             save_figure(figure, place.out / f"{score}.png")
 
 

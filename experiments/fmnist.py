@@ -87,7 +87,6 @@ def recipe(method: str, epochs: int = 24, members: int = 10) -> Recipe:
         momentum=0.0,
         schedule=Cosine(),
         warm_up=0,
-        temperature=1.0,
         augmentation=None,
     )
     return replace(shared, **METHODS[method])

@@ -115,6 +115,7 @@ class Run:
             "alpha": self.recipe.alpha if functional else None,
             "beta": self.recipe.beta,
             "prior": self.prior if functional else None,
+            "temperature_start": self.recipe.temperature if functional else None,
             "members": self.recipe.members,
             "epochs": self.recipe.epochs,
             "seed": self.seed,
@@ -190,6 +191,9 @@ def judged(trained: Trained, sets: ImageSets) -> Findings:
         "weight norm": (epochs, trained.history.column("validation/weight_norm")),
         "training loss": (epochs, trained.history.column("loss")),
     }
+    if trained.recipe.method == "degp":
+        temperatures = trained.history.column("validation/temperature")
+        curves["log temperature"] = (epochs, [math.log10(temperature) for temperature in temperatures])
     curve = assessment.error_curve
     if curve is not None:
         curves["error by uncertainty"] = (curve.threshold.tolist(), curve.error.tolist())
@@ -223,11 +227,12 @@ def draw_curves(place: Place, axes: Mapping[str, tuple[str, str]]) -> None:
 
 
 def label(facts: Mapping[str, Any]) -> str:
-    """The method, and for DE-GP its weights, with the prior where it is not the usual one."""
+    """The method, and for DE-GP its weights, with its prior and where its temperature starts if not as usual."""
     if facts["method"] != "DE-GP":
         return facts["method"]
     prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
-    return f"DE-GP α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}"
+    start = "" if facts["temperature_start"] == 1 else f", τ from {facts['temperature_start']:g}"
+    return f"DE-GP α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}{start}"
 
 
 def write_summary(place: Place, scores: Sequence[str] = (*SCORES, *OOD_SCORES)) -> None:

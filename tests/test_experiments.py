@@ -1,6 +1,7 @@
 """Every experiment runs from its command line, writes its results, and does not do a finished run again."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -111,6 +112,14 @@ def test_records_tell_runs_apart():
     runs = cifar10.planned("resnet20", ",".join(cifar10.METHODS), "0,1", 200, smoke=False)
     assert len({run.name for run in runs}) == len(runs) == 10
     assert all(set(run.facts) == set(runs[0].facts) for run in runs)
+
+
+def test_another_start_of_the_temperature_is_another_run_and_says_so():
+    run = cifar10.planned("resnet20", "degp", "0", 200, smoke=False)[0]
+    other = replace(run, recipe=replace(run.recipe, temperature=0.1))
+    assert image_runs.is_in([run.facts], run)
+    assert not image_runs.is_in([run.facts], other)
+    assert image_runs.label(other.facts) == f"{image_runs.label(run.facts)}, τ from 0.1"
 
 
 def test_a_full_gpu_ends_in_a_message_and_nothing_half_written(tmp_path, monkeypatch):

@@ -90,7 +90,7 @@ class Recipe:
     momentum: float = 0.9
     schedule: Schedule = Milestones()
     warm_up: int = 5
-    temperature: float = 0.1
+    temperature: float = 1.0
     temperature_rate: float = 1e-3
     augmentation: CropAndFlip | None = CROP_AND_FLIP
     trunk: Trunk | None = None
