@@ -19,6 +19,7 @@ from degp.imaging import (
     ImageSets,
     Milestones,
     OutOfTime,
+    Pooled,
     PriorNetworks,
     Reading,
     Recipe,
@@ -229,9 +230,26 @@ def test_a_fitted_temperature_is_never_worse_where_it_was_fitted(examples, metho
     likelihood = type(example.likelihood)(temperature)
     plain = Reading(example.objective, likelihood)
     fitted = plain.fitted(outputs, labels)
-    scores = [class_scores(reading(outputs), labels)["nll"] for reading in (fitted, plain)]
+    scores = [class_scores(reading(outputs).probabilities, labels)["nll"] for reading in (fitted, plain)]
     assert scores[0] <= scores[1]
     assert float(likelihood.temperature.detach()) == pytest.approx(temperature)  # the trained one is left alone
+
+
+def test_a_pooled_temperature_is_found_again_and_keeps_the_order_of_the_classes():
+    p = predictive(5000, 0).probabilities
+    labels = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(1)).squeeze(1)  # p is what they come from
+    for temperature in (0.5, 1.0, 3.0):
+        wrong = Pooled(temperature)(p)
+        fitted = Pooled.fitted(wrong, labels)
+        assert fitted.temperature == pytest.approx(1 / temperature, rel=0.1)
+        assert_close(fitted(wrong), p, atol=0.03, rtol=0)
+        assert torch.equal(fitted(wrong).argmax(-1), p.argmax(-1))
+    assert_close(Pooled()(p), p)
+
+
+def test_a_pooled_temperature_keeps_a_doubt_where_all_labels_are_right():
+    p = torch.softmax(30 * torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), -1)
+    assert Pooled.fitted(p, p.argmax(-1)).temperature > 1  # no 200 rows prove odds of e³⁰
 
 
 def test_outputs_do_not_depend_on_the_batch_size(examples):
@@ -243,6 +261,7 @@ def test_assessment_has_all_scores(examples):
     assessment = assess(examples["degp"], SETS)
     scores = assessment.scores
     assert {"nll_unfitted", "ece_unfitted", "member_accuracy", "temperature", "temperature_trained"} < scores.keys()
+    assert {"nll_pooled", "ece_pooled", "temperature_pooled"} < scores.keys()
     assert scores["temperature_trained"] == pytest.approx(float(examples["degp"].likelihood.temperature.detach()))
     assert assessment.error_curve is not None
     assert assess(examples["degp"], replace(SETS, ood=None)).error_curve is None

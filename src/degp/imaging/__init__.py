@@ -10,6 +10,7 @@ from degp.imaging.detection import ood_scores as ood_scores
 from degp.imaging.keeping import is_kept as is_kept
 from degp.imaging.keeping import keep as keep
 from degp.imaging.keeping import load_kept as load_kept
+from degp.imaging.reading import Pooled as Pooled
 from degp.imaging.reading import Reading as Reading
 from degp.imaging.reading import class_scores as class_scores
 from degp.imaging.recipe import Cosine as Cosine

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.imaging.detection import error_curve, ood_scores
-from degp.imaging.reading import Reading, class_scores
+from degp.imaging.reading import Pooled, Reading, class_scores
 from degp.imaging.sets import ImageSets
 from degp.imaging.training import Trained
 from degp.metrics import ErrorUncertaintyCurve
@@ -23,20 +23,22 @@ class Assessment:
 def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Assessment:
     """Scores on the test images after each method's temperature is fitted on the validation images.
 
-    `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it;
+    `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it; `nll_pooled`
+    and `ece_pooled` at that one but with a temperature for the average instead, `temperature_pooled`;
     `member_accuracy`, the members' mean; `temperature` and `temperature_trained`; and `ood_scores`.
     """
     plain = Reading(trained.objective, trained.likelihood)
-    fitted = fitted_reading(trained, sets, batch_size=batch_size)
-    outputs, labels = trained.outputs(sets.test.inputs, batch_size=batch_size), sets.test.targets
-    prediction = fitted(outputs)
-    before = class_scores(plain(outputs), labels)
-    scores = class_scores(prediction, labels) | {
-        "nll_unfitted": before["nll"],
-        "ece_unfitted": before["ece"],
-        "member_accuracy": _member_accuracy(outputs, labels),
+    validation, test = (trained.outputs(part.inputs, batch_size=batch_size) for part in (sets.validation, sets.test))
+    fitted = plain.fitted(validation, sets.validation.targets)
+    pooled = Pooled.fitted(plain(validation).probabilities, sets.validation.targets)
+    prediction, before, labels = fitted(test), plain(test).probabilities, sets.test.targets
+    scores = class_scores(prediction.probabilities, labels) | {
+        **_named("unfitted", class_scores(before, labels)),
+        **_named("pooled", class_scores(pooled(before), labels)),
+        "member_accuracy": _member_accuracy(test, labels),
         "temperature": fitted.likelihood.temperature.item(),
         "temperature_trained": plain.likelihood.temperature.item(),
+        "temperature_pooled": pooled.temperature,
     }
     if sets.ood is None:
         return Assessment(scores, None)
@@ -54,7 +56,7 @@ def by_size(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> list
     rows: list[dict[str, int | float]] = []
     for size in range(1, len(trained.ensemble) + 1):
         reading = plain.fitted(validation[:size], sets.validation.targets)
-        rows.append({"size": size, **class_scores(reading(test[:size]), sets.test.targets)})
+        rows.append({"size": size, **class_scores(reading(test[:size]).probabilities, sets.test.targets)})
     return rows
 
 
@@ -62,6 +64,10 @@ def fitted_reading(trained: Trained, sets: ImageSets, *, batch_size: int = 500) 
     """The method's reading at the temperature that the validation images like best."""
     outputs = trained.outputs(sets.validation.inputs, batch_size=batch_size)
     return Reading(trained.objective, trained.likelihood).fitted(outputs, sets.validation.targets)
+
+
+def _named(word: str, scores: dict[str, float]) -> dict[str, float]:
+    return {f"{name}_{word}": scores[name] for name in ("nll", "ece")}
 
 
 def _member_accuracy(outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> float:

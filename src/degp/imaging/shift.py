@@ -38,7 +38,7 @@ def corruption_table(
 
     def row(name: str, severity: int, images: Batch) -> dict[str, Any]:
         outputs = trained.outputs(images.inputs, batch_size=batch_size)
-        scores, before = (class_scores(reading(outputs), images.targets) for reading in (fitted, plain))
+        scores, before = (class_scores(reading(outputs).probabilities, images.targets) for reading in (fitted, plain))
         unfitted = {f"{key}_unfitted": before[key] for key in ("nll", "ece")}
         return {"corruption": name, "severity": severity, **scores, **unfitted}
 

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.likelihoods import LOG_2PI, Likelihood
@@ -64,21 +64,26 @@ def calibrate(likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "
 
     is_noise = isinstance(predictive_of(variant, outputs, likelihood), RegressionPredictive)
     largest = LARGEST_NOISE if is_noise else LARGEST_TEMPERATURE
-    factor = float(torch.tensor(_golden_section(nll, -largest, largest)).exp())
+    factor = float(torch.tensor(golden_section(nll, -largest, largest)).exp())
     likelihood.widen(factor)
     return factor
 
 
 def _smoothed_nll(predictive: Predictive, targets: Tensor) -> float:
-    """Mean −log p(y), where a class label is any label with probability 1/(N + 1)."""
-    nll = -log_prob(predictive, targets).mean()
     if isinstance(predictive, ClassPredictive) and not targets.is_floating_point():
-        doubt = 1 / (len(targets) + 1)
-        nll = (1 - doubt) * nll - doubt * predictive.probabilities.log().mean()
-    return float(nll)
+        return smoothed_nll(predictive.probabilities, targets)
+    return float(-log_prob(predictive, targets).mean())
 
 
-def _golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:
+def smoothed_nll(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
+    """Mean −log p(y), where a label is any label with probability 1/(N + 1)."""
+    scores, doubt = probabilities.log(), 1 / (len(labels) + 1)
+    own = scores.gather(1, labels.long()[:, None]).mean()
+    return float(-(1 - doubt) * own - doubt * scores.mean())
+
+
+def golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:
+    """Where a function of one number is least, if it has one valley between the two."""
     ratio = (5**0.5 - 1) / 2
     a, b = high - ratio * (high - low), low + ratio * (high - low)
     fa, fb = function(a), function(b)
