@@ -74,15 +74,14 @@ def _mlps() -> Case:
 
 def _compare(case: Case) -> list[dict[str, Any]]:
     steps: dict[str, Step] = {"DE, loop, eager": _eager(case, Loop())}
-    failures = {}
+    lengths, failures = {"DE, loop, eager": SLOW_BURST}, {}
     for way in case.ways:
         for method in ("DE", "DE-GP"):
-            name = f"{method}, {way.name}, one graph"
+            name = f"{method}, {way.name}, captured"
             try:
-                steps[name] = _captured(case, way, method)
+                steps[name], lengths[name] = _captured(case, way, method), BURST
             except Exception as error:  # what a way cannot do is part of the table
                 failures[name] = str(error).splitlines()[0]
-    lengths = {name: BURST if "graph" in name else SLOW_BURST for name in steps}
     bursts = {name: partial(_burst, step, lengths[name]) for name, step in steps.items()}
     milliseconds = {name: time / lengths[name] for name, time in in_turns(bursts, rounds=9).items()}
     loop = milliseconds["DE, loop, eager"]

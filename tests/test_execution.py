@@ -225,6 +225,12 @@ def test_a_module_runs_compiled_for_a_while():
     with pytest.raises(KeyError), compiled_forward(trunk):
         raise KeyError
     assert "forward" not in vars(trunk)
+    with compiled_forward(trunk):
+        outer = trunk.forward
+        with compiled_forward(trunk):
+            assert trunk.forward is not outer
+        assert trunk.forward is outer
+    assert "forward" not in vars(trunk)
 
 
 def test_depths_of_resnets():

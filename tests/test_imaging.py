@@ -42,6 +42,7 @@ from degp.imaging import (
 from degp.imaging.figures import box_panels, line_panels
 from degp.nets import mlp
 from degp.report.figures import save_figure
+from degp.selection.calibration import smoothed_nll
 from degp.training import Captured, CheckpointError, Checkpoints, Eager
 from degp.training.transform import as_they_are
 from degp.typing import Batch
@@ -230,7 +231,7 @@ def test_a_fitted_temperature_is_never_worse_where_it_was_fitted(examples, metho
     likelihood = type(example.likelihood)(temperature)
     plain = Reading(example.objective, likelihood)
     fitted = plain.fitted(outputs, labels)
-    scores = [class_scores(reading(outputs).probabilities, labels)["nll"] for reading in (fitted, plain)]
+    scores = [smoothed_nll(reading(outputs).probabilities, labels) for reading in (fitted, plain)]
     assert scores[0] <= scores[1]
     assert float(likelihood.temperature.detach()) == pytest.approx(temperature)  # the trained one is left alone
 
@@ -261,7 +262,11 @@ def test_assessment_has_all_scores(examples):
     assessment = assess(examples["degp"], SETS)
     scores = assessment.scores
     assert {"nll_unfitted", "ece_unfitted", "member_accuracy", "temperature", "temperature_trained"} < scores.keys()
-    assert {"nll_pooled", "ece_pooled", "temperature_pooled"} < scores.keys()
+    plain = Reading(examples["degp"].objective, examples["degp"].likelihood)
+    p, labels = plain(examples["degp"].outputs(SETS.test.inputs)).probabilities, SETS.test.targets
+    pooled = class_scores(Pooled(scores["temperature_pooled"])(p), labels)
+    assert (scores["nll_pooled"], scores["ece_pooled"]) == pytest.approx((pooled["nll"], pooled["ece"]))
+    assert scores["nll_unfitted"] == pytest.approx(class_scores(p, labels)["nll"])
     assert scores["temperature_trained"] == pytest.approx(float(examples["degp"].likelihood.temperature.detach()))
     assert assessment.error_curve is not None
     assert assess(examples["degp"], replace(SETS, ood=None)).error_curve is None
@@ -353,3 +358,16 @@ def test_figures_are_drawn(tmp_path):
         ("boxes", box_panels(boxes, x_label="severity", y_label="ECE")),
     ):
         assert save_figure(figure, tmp_path / f"{name}.png").stat().st_size > 1000
+
+
+def test_a_label_has_one_stroke_in_all_panels_and_in_their_legend():
+    line = [([1, 2], [0.3, 0.2])]
+    panels = {"small": {"DE-GP a": line, "DE-GP b": line}, "large": {"DE-GP b": line}}
+    figure = line_panels(panels, x_label="members", y_label="error")
+    strokes = {}
+    for own in [*(axes.lines for axes in figure.axes), figure.legends[0].get_lines()]:
+        for drawn in own:
+            if not drawn.get_label().startswith("_"):
+                strokes.setdefault(drawn.get_label(), set()).add(drawn.get_linestyle())
+    assert {len(found) for found in strokes.values()} == {1}
+    assert strokes["DE-GP a"] != strokes["DE-GP b"]

@@ -10,10 +10,11 @@ from torch import nn
 from torch.testing import assert_close
 
 from degp import Batch, Categorical, Ensemble, Gaussian, UniformBox, objectives, posterior
-from degp.gaussian import KroneckerGaussian, kl_divergence
+from degp.gaussian import KroneckerGaussian, LowRankGaussian, kl_divergence
 from degp.nets import mlp
 from degp.objectives import de, degp, rde, rms
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
+from degp.training.capture import is_done_in_two
 from tests import reference
 
 
@@ -181,23 +182,30 @@ def test_members_see_the_gradient_of_de_where_alpha_is_zero():
     assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("M, N, C, scale", [(2, 3, 2, 1.0), (5, 6, 3, 0.1), (5, 6, 3, 10.0)])
-def test_scaling_members_and_temperature_together_moves_the_divergence_alone_and_by_its_law(M, N, C, scale):
-    g, labels, gram = scale * normal(M, N, C), torch.arange(N) % C, NNGP(1)(normal(N, 2), normal(N, 2))
-    prior = KroneckerGaussian.from_gram(gram, C, jitter=0.05)
-    s = torch.ones((), dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("M, N, C, scale", [(2, 3, 2, 1.0), (4, 2, 3, 0.2), (4, 2, 3, 3.0)])
+def test_members_and_temperature_scaled_together_change_the_loss_by_its_law(M, N, C, scale):
+    g, labels, tau = scale * normal(M, N, C), torch.arange(N) % C, 0.5
+    prior = KroneckerGaussian.from_gram(NNGP(1)(normal(N, 2), normal(N, 2)), C, jitter=0.05)
+    likelihood = Categorical(tau, num_draws=200_000)
 
-    def data(s):
-        objective = degp(Categorical(0.3 * s), NNGP(1))
-        return objective.data_term(posterior(s * g), Batch(normal(N, 2), labels), generator=seeded())
+    def slope(of):
+        s = torch.ones((), dtype=torch.float64, requires_grad=True)
+        return torch.autograd.grad(of(s), s)[0]
 
-    assert_close(data(0.01), data(1.0))
-    q, (slope,) = posterior(g), torch.autograd.grad(kl_divergence(posterior(s * g), prior), s)
-    m, A = q.mean.flatten(), q.deviations.flatten(1)
+    def data(s):  # f / sτ, where λ is a constant
+        q = posterior(s * g)
+        smaller = LowRankGaussian(q.mean / s, q.deviations / s, q.diagonal / s**2)
+        return -likelihood.expected_log_prob(smaller, labels, generator=seeded()).sum()
+
+    q = posterior(g)
+    m, A, lam = q.mean.flatten(), q.deviations.flatten(1), q.diagonal[0, 0]
     precision, eigenvalues = torch.linalg.inv(prior.covariance()), torch.linalg.eigvalsh(A @ A.mT)
-    norm, push = m @ precision @ m + (A @ precision * A).sum(), eigenvalues / (eigenvalues + q.diagonal[0, 0])
-    assert_close(slope, norm - push.sum())
-    assert push.sum() <= M - 1
+    push = (eigenvalues / (eigenvalues + lam)).sum()
+    kl = slope(lambda s: kl_divergence(posterior(s * g), prior))
+    assert_close(kl, m @ precision @ m + (A @ precision * A).sum() - push)
+    assert push <= M - 1
+    p = likelihood.probabilities(q.sample(200_000, generator=seeded(1)))
+    assert_close(slope(data), -lam / tau**2 * (1 - p.square().sum(-1)).mean(0).sum(), rtol=0.03, atol=1e-4)
 
 
 class BatchNormWithoutStatistics(nn.BatchNorm1d):
@@ -254,9 +262,28 @@ def test_groundwork_and_what_is_upon_it_are_the_objective(measurement):
     assert not torch.equal(other.terms["kl"], whole.terms["kl"])
 
 
-def test_memberwise_objectives_have_no_groundwork():
-    assert isinstance(degp(Gaussian(), NNGP(1)), objectives.WorksAhead)
-    assert not isinstance(rde(Gaussian()), objectives.WorksAhead)
+class WithItsOwnCall(objectives.FunctionalObjective):
+    def forward(self, ensemble, batch, *, generator=None):
+        return super().forward(ensemble, batch, generator=generator)
+
+
+class Wrapped:
+    def __init__(self, objective):
+        self.objective = objective
+
+    def __getattr__(self, name):
+        return getattr(self.objective, name)
+
+    def __call__(self, ensemble, batch, *, generator=None):
+        return self.objective(ensemble, batch, generator=generator)
+
+
+def test_only_what_is_no_more_than_groundwork_and_upon_is_done_in_two():
+    objective, hooked = degp(Gaussian(), NNGP(1)), degp(Gaussian(), NNGP(1))
+    hooked.register_forward_hook(lambda *_: None)
+    assert is_done_in_two(objective)
+    for other in (rde(Gaussian()), WithItsOwnCall(Gaussian(), NNGP(1)), Wrapped(objective), hooked):
+        assert not is_done_in_two(other)
 
 
 # In use

@@ -198,7 +198,7 @@ class FunctionalObjective(nn.Module):
         generator: torch.Generator | None,
     ) -> Loss:
         q = posterior(members_on(ensemble, batch.inputs, groundwork.extra), diagonal=self.nugget)
-        with work.taking(q.mean, q.deviations, q.diagonal):
+        with work.taking(q.mean, q.deviations, q.diagonal, groundwork.root, groundwork.inverse_root):
             kl = kl_divergence(q, KroneckerGaussian(groundwork.root, q.shape[2], groundwork.inverse_root))
         data = self.data_term(q, batch, generator=generator)
         penalty = self.penalty(ensemble, batch.population)

@@ -73,10 +73,11 @@ class EnsembleAgent:
         self.recipe.weigh(self.objective, len(self.memory))
         state = TrainState(self.ensemble, self.objective, [self._adam()], [], self.generator)
         stepping = Captured() if self._on_gpu else Eager()
-        advance = stepping.start(state, self.memory.batch(), len(self._rows()))
+        batches = torch.stack([self._rows() for _ in range(self.recipe.steps)])  # known ahead, in one place
+        advance = stepping.start(state, self.memory.batch(), batches.shape[1])
         with held_interrupts(), no_denormals():
-            for _ in range(self.recipe.steps):
-                advance(self._rows())
+            for rows in batches:
+                advance(rows)
 
     def save(self, folder: Path | str) -> Path:
         """Writes all of the agent into a folder, from where `load_agent` goes on, exact to the bit."""

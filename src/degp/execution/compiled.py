@@ -39,6 +39,7 @@ class Compiled:
 @contextmanager
 def compiled_forward(module: nn.Module) -> Iterator[None]:
     """A block in which a module, such as a trunk, runs compiled; it is the same object with the same weights."""
+    own = vars(module).get("forward")  # of the instance, as in a block around this one; usually none
     plain = module.forward  # called by a function of ours: torch.compile does not look into an nn.Sequential by itself
 
     def forward(inputs: Tensor) -> Tensor:
@@ -49,3 +50,5 @@ def compiled_forward(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         del module.forward
+        if own is not None:
+            module.forward = own

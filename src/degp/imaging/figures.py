@@ -1,6 +1,6 @@
 """Figures that compare methods: lines with their seeds, and boxes over the types of corruption."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ STYLES = ("-", "--", ":", "-.")
 def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: str, y_label: str) -> "Figure":
     """A panel a title; in it for each label the mean of its lines, which share their x, and each of them thinly."""
     figure, grid = _panels(len(panels))
+    styles = _styles(panels.values())
     for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
-        for label, style in _styles(labelled).items():
+        for label in labelled:
+            style = styles[label]
             for x, y in labelled[label]:
                 axes.plot(x, y, linewidth=0.6, alpha=0.4, **style)
             ys = np.array([y for _, y in labelled[label]], dtype=float)
@@ -35,11 +37,12 @@ def box_panels(
 ) -> "Figure":
     """A panel a title; in it for each label a row of boxes, one at each x, over the values there."""
     figure, grid = _panels(len(panels), width=5.2)
+    styles = _styles(panels.values())
     for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
         width = 0.8 / max(1, len(labelled))
-        for index, (label, style) in enumerate(_styles(labelled).items()):
+        for index, label in enumerate(labelled):
             shift = (index - (len(labelled) - 1) / 2) * width
-            boxes = labelled[label]
+            boxes, style = labelled[label], styles[label]
             drawn = axes.boxplot(
                 list(boxes.values()),
                 positions=[x + shift for x in boxes],
@@ -72,8 +75,12 @@ def _add_legend(figure: "Figure", grid: "Sequence[Axes]") -> None:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small")
 
 
-def _styles(labels: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Each method in its colour; several of one method, such as "DE-GP" and "DE-GP β = 0", in other strokes."""
+def _styles(panels: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Each method in its colour; several of one method, such as "DE-GP" and "DE-GP β = 0", in other strokes.
+
+    For all panels at once: they share one legend.
+    """
+    labels = dict.fromkeys(label for labelled in panels for label in labelled)
     strokes = {method: count() for method in {label.split()[0] for label in labels}}
     return {
         label: {

@@ -50,7 +50,7 @@ class Reading:
         return self.objective if len(outputs) > 1 else objectives.de(self.likelihood)
 
     def _nll(self, outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> float:
-        return float(-self(outputs).log_prob(labels).mean())
+        return smoothed_nll(self(outputs).probabilities, labels)  # by which the temperature was searched
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 What of it needs no member is a graph by itself, and runs beside the step before.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -75,6 +76,24 @@ class Ahead:
         if order.data_ptr() != self.order.data_ptr():
             self.stream.wait_stream(torch.cuda.current_stream())
             self.order = order  # kept, so that no other order can be in its place
+
+
+def is_done_in_two(objective: Objective) -> bool:
+    """Whether groundwork and `upon` are all that calling the objective does.
+
+    They are not where a subclass has a call of its own, or hooks watch it, or something else answers to these names.
+    """
+    if not isinstance(objective, WorksAhead):
+        return False
+    if not isinstance(objective, nn.Module):
+        return _place_of("upon", objective) <= _place_of("__call__", objective)
+    watched = objective._forward_hooks or objective._forward_pre_hooks
+    return not watched and _place_of("upon", objective) <= _place_of("forward", objective)
+
+
+def _place_of(method: str, objective: Objective) -> int | float:
+    """How far up among its classes an object has a method from; infinitely far where none of them has it."""
+    return next((place for place, one in enumerate(type(objective).__mro__) if method in vars(one)), math.inf)
 
 
 class CapturedStep:
@@ -174,7 +193,7 @@ class CapturedStep:
 
     def _works_ahead(self) -> bool:
         """Whether the objective has groundwork, into which no gradient goes back."""
-        if not isinstance(self.objective, WorksAhead):
+        if not is_done_in_two(self.objective):
             return False
         return not any(value.requires_grad for value in self._done_ahead(self.rows, self.generator))
 

@@ -1,4 +1,4 @@
-"""How `fit` makes its steps: one operation after the other, or all of a step as one CUDA graph."""
+"""How `fit` makes its steps: one operation after the other, or all of a step as CUDA graphs."""
 
 import warnings
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class Eager:
 
 @dataclass(frozen=True)
 class Captured:
-    """Each step as one CUDA graph (see `CapturedStep`); losses are looked at after each epoch.
+    """Each step as a CUDA graph, DE-GP's prior as a second one (`CapturedStep`); an epoch's losses are read at its end.
 
     Where a step cannot be a graph, it is made by `Eager`, with a warning that says why.
 
@@ -87,7 +87,7 @@ class Captured:
             raise
         except RuntimeError as error:  # what a graph cannot hold: values that are read, copies from the CPU
             reason = str(error.__context__ or error).strip().splitlines()[0]
-            warnings.warn(f"steps are not one CUDA graph each and run slower, because: {reason}", stacklevel=4)
+            warnings.warn(f"steps are not CUDA graphs and run slower, because: {reason}", stacklevel=4)
             return Eager(self.transform, self.precision).start(state, data, batch_size)
 
         def advance(rows: Int[Tensor, "B"]) -> Loss:
