@@ -20,7 +20,7 @@ class FunctionDraws(nn.Module):
 
     Args:
         model: whose posterior they are drawn from.
-        coefficients: z, (*draws, M).
+        coefficients: z, M numbers for each draw.
     """
 
     coefficients: Tensor
