@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.imaging.detection import error_curve, ood_scores
-from degp.imaging.reading import Pooled, Reading, class_scores
+from degp.imaging.reading import Pooled, Reading, class_scores, named
 from degp.imaging.sets import ImageSets
 from degp.imaging.training import Trained
 from degp.metrics import ErrorUncertaintyCurve
@@ -33,8 +33,8 @@ def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Asses
     pooled = Pooled.fitted(plain(validation).probabilities, sets.validation.targets)
     prediction, before, labels = fitted(test), plain(test).probabilities, sets.test.targets
     scores = class_scores(prediction.probabilities, labels) | {
-        **_named("unfitted", class_scores(before, labels)),
-        **_named("pooled", class_scores(pooled(before), labels)),
+        **named("unfitted", class_scores(before, labels)),
+        **named("pooled", class_scores(pooled(before), labels)),
         "member_accuracy": _member_accuracy(test, labels),
         "temperature": fitted.likelihood.temperature.item(),
         "temperature_trained": plain.likelihood.temperature.item(),
@@ -58,16 +58,6 @@ def by_size(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> list
         reading = plain.fitted(validation[:size], sets.validation.targets)
         rows.append({"size": size, **class_scores(reading(test[:size]).probabilities, sets.test.targets)})
     return rows
-
-
-def fitted_reading(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Reading:
-    """The method's reading at the temperature that the validation images like best."""
-    outputs = trained.outputs(sets.validation.inputs, batch_size=batch_size)
-    return Reading(trained.objective, trained.likelihood).fitted(outputs, sets.validation.targets)
-
-
-def _named(word: str, scores: dict[str, float]) -> dict[str, float]:
-    return {f"{name}_{word}": scores[name] for name in ("nll", "ece")}
 
 
 def _member_accuracy(outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> float:

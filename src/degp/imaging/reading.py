@@ -77,6 +77,11 @@ class Pooled:
         return cls(math.exp(best)) if nll(best) < nll(0.0) else cls()
 
 
+def named(word: str, scores: dict[str, float]) -> dict[str, float]:
+    """NLL and ECE once more, under names that end in a word."""
+    return {f"{name}_{word}": scores[name] for name in ("nll", "ece")}
+
+
 def class_scores(p: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> dict[str, float]:
     """Accuracy, NLL in nats per point, and ECE over 15 bins, of class probabilities."""
     return {

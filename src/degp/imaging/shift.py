@@ -8,8 +8,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from degp.data.corruptions import CORRUPTIONS, corrupt
-from degp.imaging.assessment import fitted_reading
-from degp.imaging.reading import Reading, class_scores
+from degp.imaging.reading import Reading, class_scores, named
 from degp.imaging.sets import ImageSets
 from degp.imaging.training import Trained
 from degp.typing import Batch
@@ -34,13 +33,13 @@ def corruption_table(
         overlays: the ice of frost, see `frost_overlays`; frost is left out where there are none.
     """
     plain = Reading(trained.objective, trained.likelihood)
-    fitted = fitted_reading(trained, sets, batch_size=batch_size)
+    validation = trained.outputs(sets.validation.inputs, batch_size=batch_size)
+    fitted = plain.fitted(validation, sets.validation.targets)
 
     def row(name: str, severity: int, images: Batch) -> dict[str, Any]:
         outputs = trained.outputs(images.inputs, batch_size=batch_size)
         scores, before = (class_scores(reading(outputs).probabilities, images.targets) for reading in (fitted, plain))
-        unfitted = {f"{key}_unfitted": before[key] for key in ("nll", "ece")}
-        return {"corruption": name, "severity": severity, **scores, **unfitted}
+        return {"corruption": name, "severity": severity, **scores, **named("unfitted", before)}
 
     rows = [row("none", 0, sets.test)]
     for name in types:

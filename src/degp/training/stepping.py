@@ -87,7 +87,7 @@ class Captured:
             raise
         except RuntimeError as error:  # what a graph cannot hold: values that are read, copies from the CPU
             reason = str(error.__context__ or error).strip().splitlines()[0]
-            warnings.warn(f"steps are not CUDA graphs and run slower, because: {reason}", stacklevel=4)
+            warnings.warn(f"steps are not one CUDA graph each and run slower, because: {reason}", stacklevel=4)
             return Eager(self.transform, self.precision).start(state, data, batch_size)
 
         def advance(rows: Int[Tensor, "B"]) -> Loss:
