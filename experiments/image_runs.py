@@ -40,7 +40,17 @@ from degp.training import Checkpoints
 from degp.typing import Batch
 
 Records = list[dict[str, Any]]
-SCORES = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted", "nll_pooled", "ece_pooled", "member_accuracy")
+SCORES = (
+    "accuracy",
+    "nll",
+    "ece",
+    "nll_unfitted",
+    "ece_unfitted",
+    "nll_pooled",
+    "ece_pooled",
+    "nll_validation",
+    "member_accuracy",
+)
 OOD_SCORES = ("auroc_mi", "auroc_entropy", "auroc_maxprob", "fpr95_mi", "error_mi_10", "error_coverage_10")
 USUAL_PRIORS = ("lenet", "lite resnet20")
 

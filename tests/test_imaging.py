@@ -40,6 +40,7 @@ from degp.imaging import (
     weight_norm,
 )
 from degp.imaging.figures import box_panels, line_panels
+from degp.likelihoods import Categorical
 from degp.nets import mlp
 from degp.report.figures import save_figure
 from degp.selection.calibration import smoothed_nll
@@ -267,6 +268,11 @@ def test_assessment_has_all_scores(examples):
     pooled = class_scores(Pooled(scores["temperature_pooled"])(p), labels)
     assert (scores["nll_pooled"], scores["ece_pooled"]) == pytest.approx((pooled["nll"], pooled["ece"]))
     assert scores["nll_unfitted"] == pytest.approx(class_scores(p, labels)["nll"])
+    fitted = replace(plain, likelihood=Categorical(scores["temperature"]))
+    held_out = fitted(examples["degp"].outputs(SETS.validation.inputs)).probabilities
+    expected = class_scores(held_out, SETS.validation.targets)
+    chosen_by = (scores["accuracy_validation"], scores["nll_validation"])
+    assert chosen_by == pytest.approx((expected["accuracy"], expected["nll"]))
     assert scores["temperature_trained"] == pytest.approx(float(examples["degp"].likelihood.temperature.detach()))
     assert assessment.error_curve is not None
     assert assess(examples["degp"], replace(SETS, ood=None)).error_curve is None

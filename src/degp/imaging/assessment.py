@@ -25,16 +25,20 @@ def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Asses
 
     `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it; `nll_pooled`
     and `ece_pooled` at that one but with a temperature for the average instead, `temperature_pooled`;
-    `member_accuracy`, the members' mean; `temperature` and `temperature_trained`; and `ood_scores`.
+    `accuracy_validation` and `nll_validation`, to choose by; `member_accuracy`, the members' mean; `temperature` and
+    `temperature_trained`; and `ood_scores`.
     """
     plain = Reading(trained.objective, trained.likelihood)
     validation, test = (trained.outputs(part.inputs, batch_size=batch_size) for part in (sets.validation, sets.test))
     fitted = plain.fitted(validation, sets.validation.targets)
     pooled = Pooled.fitted(plain(validation).probabilities, sets.validation.targets)
     prediction, before, labels = fitted(test), plain(test).probabilities, sets.test.targets
+    held_out = class_scores(fitted(validation).probabilities, sets.validation.targets)
     scores = class_scores(prediction.probabilities, labels) | {
         **named("unfitted", class_scores(before, labels)),
         **named("pooled", class_scores(pooled(before), labels)),
+        "accuracy_validation": held_out["accuracy"],
+        "nll_validation": held_out["nll"],
         "member_accuracy": _member_accuracy(test, labels),
         "temperature": fitted.likelihood.temperature.item(),
         "temperature_trained": plain.likelihood.temperature.item(),
