@@ -377,3 +377,13 @@ def test_a_label_has_one_stroke_in_all_panels_and_in_their_legend():
                 strokes.setdefault(drawn.get_label(), set()).add(drawn.get_linestyle())
     assert {len(found) for found in strokes.values()} == {1}
     assert strokes["DE-GP a"] != strokes["DE-GP b"]
+
+
+def test_four_forms_of_a_method_look_different_and_their_long_labels_stay_in_the_picture():
+    labels = [f"DE-GP α = 0.01, β = 0.1, prior lite resnet20 S=64 number {number}" for number in range(4)]
+    figure = line_panels({"panel": {label: [([1, 2], [0.3, 0.2])] for label in labels}}, x_label="x", y_label="y")
+    lines = figure.legends[0].get_lines()
+    assert len({drawn.get_color() for drawn in lines}) == len({drawn.get_linestyle() for drawn in lines}) == 4
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Line = tuple[Sequence[int | float], Sequence[int | float]]  # x and y
 STYLES = ("-", "--", ":", "-.")
+HEIGHT, LEGEND_ROW = 3.1, 0.2  # in inches
+SHADES = ((1.0, 0.0), (0.55, 1.0), (0.6, 0.0), (0.3, 1.0))  # how much of a colour there is, and on which grey
 
 
 def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: str, y_label: str) -> "Figure":
@@ -64,28 +66,36 @@ def box_panels(
 def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
     import matplotlib.pyplot as plt
 
-    figure, grid = plt.subplots(1, number, figsize=(width * number, 3.4), squeeze=False, layout="constrained")
+    figure, grid = plt.subplots(1, number, figsize=(width * number, HEIGHT), squeeze=False, layout="constrained")
     return figure, grid[0]
 
 
 def _add_legend(figure: "Figure", grid: "Sequence[Axes]") -> None:
-    """One for all panels, below them, where it hides nothing."""
+    """One for all panels, below them, where it hides nothing; no wider than they are, and with room of its own."""
     handles = {label: h for axes in grid for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    columns = min(len(handles), 2 * len(grid))
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small")
+    for columns in range(min(len(handles), 2 * len(grid)), 0, -1):
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small"
+        )
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            break
+        legend.remove()
+    figure.set_figheight(HEIGHT + LEGEND_ROW * -(-len(handles) // columns))
 
 
-def _styles(panels: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Each method in its colour; several of one method, such as "DE-GP" and "DE-GP β = 0", in other strokes.
+def _styles(panels: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Each method in its colour; several of one method, such as "DE-GP" and "DE-GP β = 0", in other shades and strokes.
 
     For all panels at once: they share one legend.
     """
     labels = dict.fromkeys(label for labelled in panels for label in labelled)
-    strokes = {method: count() for method in {label.split()[0] for label in labels}}
-    return {
-        label: {
-            "color": COLOURS.get(label.split()[0], "#888888"),
-            "linestyle": STYLES[next(strokes[label.split()[0]]) % len(STYLES)],
-        }
-        for label in labels
-    }
+    numbers = {method: count() for method in {label.split()[0] for label in labels}}
+    return {label: _style(label.split()[0], next(numbers[label.split()[0]])) for label in labels}
+
+
+def _style(method: str, number: int) -> dict[str, Any]:
+    from matplotlib.colors import to_rgb
+
+    share, grey = SHADES[number % len(SHADES)]
+    colour = tuple(share * part + (1 - share) * grey for part in to_rgb(COLOURS.get(method, "#888888")))
+    return {"color": colour, "linestyle": STYLES[number % len(STYLES)]}
