@@ -43,6 +43,8 @@ SCORES = {
     "ece": "ECE, temperature fitted",
     "nll_unfitted": "NLL as trained",
     "ece_unfitted": "ECE as trained",
+    "nll_calibrated": "NLL, two temperatures fitted",
+    "ece_calibrated": "ECE, two temperatures fitted",
 }
 SHARED = "shared"
 FOLDER = Path("experiments/results")
@@ -128,7 +130,7 @@ def _boxes(records: Records, network: str, score: str) -> dict[str, dict[int, li
     """Label ↦ severity ↦ the score of each type, its mean over the seeds."""
     cells: dict[str, dict[int, dict[str, list[float]]]] = {}
     for record in records:
-        if record["network"] == network and record[score] is not None:
+        if record["network"] == network and record.get(score) is not None:
             by_type = cells.setdefault(label(record), {}).setdefault(record["severity"], {})
             by_type.setdefault(record["corruption"], []).append(record[score])
     return {

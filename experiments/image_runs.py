@@ -46,8 +46,8 @@ SCORES = (
     "ece",
     "nll_unfitted",
     "ece_unfitted",
-    "nll_pooled",
-    "ece_pooled",
+    "nll_calibrated",
+    "ece_calibrated",
     "nll_validation",
     "member_accuracy",
 )

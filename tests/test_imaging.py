@@ -10,6 +10,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import nn
 from torch.testing import assert_close
 
+from degp import objectives
 from degp.distributed import ALONE, Group, Mesh
 from degp.execution import Vmap
 from degp.imaging import (
@@ -24,9 +25,11 @@ from degp.imaging import (
     Reading,
     Recipe,
     Trunk,
+    TwoTemperatures,
     assess,
     by_size,
     class_scores,
+    constant_share,
     corruption_table,
     error_curve,
     hold_out,
@@ -254,6 +257,32 @@ def test_a_pooled_temperature_keeps_a_doubt_where_all_labels_are_right():
     assert Pooled.fitted(p, p.argmax(-1)).temperature > 1  # no 200 rows prove odds of e³⁰
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_two_temperatures_are_never_worse_than_either_where_they_were_fitted(examples, method):
+    example = examples[method]
+    outputs, labels = example.outputs(SETS.validation.inputs), SETS.validation.targets
+    plain = Reading(example.objective, example.likelihood)
+    p = plain(outputs).probabilities
+    alone = [plain.fitted(outputs, labels)(outputs).probabilities, Pooled.fitted(p, labels)(p), p]
+    two = TwoTemperatures.fitted(plain, outputs, labels)
+    assert smoothed_nll(two(outputs), labels) <= min(smoothed_nll(q, labels) for q in alone) + 1e-3  # of a search
+
+
+def test_two_temperatures_are_found_again():
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(8, 20_000, 3, generator=generator, dtype=torch.float64) + torch.randn(
+        1, 20_000, 3, generator=generator, dtype=torch.float64
+    )
+    mixture = Reading(objectives.de(Categorical()), Categorical(0.25))
+    p = TwoTemperatures(mixture, Pooled(0.5))(outputs)
+    labels = torch.multinomial(p, 1, generator=generator).squeeze(1)
+    for first in (0.1, 1.0):
+        found = TwoTemperatures.fitted(replace(mixture, likelihood=Categorical(first)), outputs, labels)
+        assert found.functions.likelihood.temperature.item() == pytest.approx(0.25, rel=0.2)
+        assert found.average.temperature == pytest.approx(0.5, rel=0.1)
+        assert_close(found(outputs), p, atol=0.05, rtol=0)
+
+
 def test_outputs_do_not_depend_on_the_batch_size(examples):
     example = examples["degp"]
     assert_close(example.outputs(SETS.test.inputs, batch_size=7), example.outputs(SETS.test.inputs))
@@ -265,8 +294,10 @@ def test_assessment_has_all_scores(examples):
     assert {"nll_unfitted", "ece_unfitted", "member_accuracy", "temperature", "temperature_trained"} < scores.keys()
     plain = Reading(examples["degp"].objective, examples["degp"].likelihood)
     p, labels = plain(examples["degp"].outputs(SETS.test.inputs)).probabilities, SETS.test.targets
-    pooled = class_scores(Pooled(scores["temperature_pooled"])(p), labels)
-    assert (scores["nll_pooled"], scores["ece_pooled"]) == pytest.approx((pooled["nll"], pooled["ece"]))
+    functions = replace(plain, likelihood=Categorical(scores["temperature_functions"]))
+    two = TwoTemperatures(functions, Pooled(scores["temperature_average"]))
+    calibrated = class_scores(two(examples["degp"].outputs(SETS.test.inputs)), labels)
+    assert (scores["nll_calibrated"], scores["ece_calibrated"]) == pytest.approx((calibrated["nll"], calibrated["ece"]))
     assert scores["nll_unfitted"] == pytest.approx(class_scores(p, labels)["nll"])
     fitted = replace(plain, likelihood=Categorical(scores["temperature"]))
     held_out = fitted(examples["degp"].outputs(SETS.validation.inputs)).probabilities
@@ -276,6 +307,19 @@ def test_assessment_has_all_scores(examples):
     assert scores["temperature_trained"] == pytest.approx(float(examples["degp"].likelihood.temperature.detach()))
     assert assessment.error_curve is not None
     assert assess(examples["degp"], replace(SETS, ood=None)).error_curve is None
+
+
+def test_the_constant_share_of_a_spread_is_what_was_put_there():
+    generator = torch.Generator().manual_seed(0)
+    constants, rest = (
+        torch.randn(20, *shape, generator=generator, dtype=torch.float64) for shape in ((1, 3), (5000, 3))
+    )
+    mean = torch.randn(1, 5000, 3, generator=generator, dtype=torch.float64)
+    for share in (0.0, 0.3, 1.0):
+        parts = (constants / constants.var(0).mean().sqrt(), rest / rest.var(0).mean().sqrt())
+        outputs = mean + share**0.5 * parts[0] + (1 - share) ** 0.5 * parts[1]
+        assert constant_share(outputs) == pytest.approx(share, abs=0.03)
+        assert constant_share(5 * outputs) == pytest.approx(constant_share(outputs))
 
 
 def test_detection_agrees_with_sklearn_with_foreign_points_positive():

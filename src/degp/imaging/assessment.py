@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.imaging.detection import error_curve, ood_scores
-from degp.imaging.reading import Pooled, Reading, class_scores, named
+from degp.imaging.reading import Reading, TwoTemperatures, class_scores, named
 from degp.imaging.sets import ImageSets
 from degp.imaging.training import Trained
 from degp.metrics import ErrorUncertaintyCurve
@@ -23,26 +23,28 @@ class Assessment:
 def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Assessment:
     """Scores on the test images after each method's temperature is fitted on the validation images.
 
-    `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it; `nll_pooled`
-    and `ece_pooled` at that one but with a temperature for the average instead, `temperature_pooled`;
-    `accuracy_validation` and `nll_validation`, to choose by; `member_accuracy`, the members' mean; `temperature` and
-    `temperature_trained`; and `ood_scores`.
+    `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it; `nll_calibrated`
+    and `ece_calibrated` with a temperature for the functions and one for their average, `temperature_functions` and
+    `temperature_average`; `accuracy_validation` and `nll_validation`, to choose by; `member_accuracy`, the members'
+    mean; `constant_share`; `temperature` and `temperature_trained`; and `ood_scores`.
     """
     plain = Reading(trained.objective, trained.likelihood)
     validation, test = (trained.outputs(part.inputs, batch_size=batch_size) for part in (sets.validation, sets.test))
     fitted = plain.fitted(validation, sets.validation.targets)
-    pooled = Pooled.fitted(plain(validation).probabilities, sets.validation.targets)
-    prediction, before, labels = fitted(test), plain(test).probabilities, sets.test.targets
+    two = TwoTemperatures.fitted(plain, validation, sets.validation.targets)
+    prediction, labels = fitted(test), sets.test.targets
     held_out = class_scores(fitted(validation).probabilities, sets.validation.targets)
     scores = class_scores(prediction.probabilities, labels) | {
-        **named("unfitted", class_scores(before, labels)),
-        **named("pooled", class_scores(pooled(before), labels)),
+        **named("unfitted", class_scores(plain(test).probabilities, labels)),
+        **named("calibrated", class_scores(two(test), labels)),
         "accuracy_validation": held_out["accuracy"],
         "nll_validation": held_out["nll"],
         "member_accuracy": _member_accuracy(test, labels),
+        "constant_share": constant_share(test),
         "temperature": fitted.likelihood.temperature.item(),
         "temperature_trained": plain.likelihood.temperature.item(),
-        "temperature_pooled": pooled.temperature,
+        "temperature_functions": two.functions.likelihood.temperature.item(),
+        "temperature_average": two.average.temperature,
     }
     if sets.ood is None:
         return Assessment(scores, None)
@@ -62,6 +64,15 @@ def by_size(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> list
         reading = plain.fitted(validation[:size], sets.validation.targets)
         rows.append({"size": size, **class_scores(reading(test[:size]).probabilities, sets.test.targets)})
     return rows
+
+
+def constant_share(outputs: Float[Tensor, "M N C"]) -> float:
+    """Σ_c Var_i[f̄ᵢ_c] / Σ_c (1/N) Σ_n Var_i[fᵢ_c(x_n)], f̄ᵢ the mean over images: how much of the spread says nothing.
+
+    Members that differ by the same amount on every image are as unsure of one as of another. NaN where they are equal.
+    """
+    f = outputs.double()
+    return (f.mean(1).var(0).sum() / f.var(0).mean(0).sum()).item()
 
 
 def _member_accuracy(outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> float:
