@@ -217,6 +217,28 @@ def test_conditioning_and_marginalising_commute(seed, size):
     assert_close(one.covariance(), other.covariance(), **exactly)
 
 
+def test_the_divergence_alone_spreads_the_members_along_the_priors_first_directions():
+    gram, diagonal, outputs = random_gram(5), 0.05, 2  # each eigenvalue of the prior comes twice, once an output
+    p = KroneckerGaussian.from_gram(gram, outputs)
+    deviations = normal(3, 5, outputs, seed=1).requires_grad_()
+    optimizer = torch.optim.LBFGS([deviations], max_iter=500, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
+
+    def loss():
+        optimizer.zero_grad()
+        q = LowRankGaussian(torch.zeros(5, outputs).double(), deviations, torch.full((5, outputs), diagonal).double())
+        value = kl_divergence(q, p)
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    A = deviations.detach().flatten(1)
+    eigenvalues, eigenvectors = (part.flip(-1) for part in torch.linalg.eigh(gram))
+    spread = torch.linalg.eigvalsh(A @ A.mT).flip(0)
+    assert_close(spread, eigenvalues[[0, 0, 1]] - diagonal, atol=1e-6, rtol=1e-5)  # theory/kl.md (7)
+    along = torch.kron(eigenvectors[:, :2].contiguous(), torch.eye(outputs, dtype=A.dtype))
+    assert_close(A @ along @ along.mT, A, atol=1e-5, rtol=1e-4)
+
+
 @given(seeds, sizes, st.floats(1e-3, 1e3))
 def test_kl_does_not_depend_on_the_unit(seed, size, unit):
     M, N, C = size
