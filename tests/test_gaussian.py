@@ -234,7 +234,7 @@ def test_the_divergence_alone_spreads_the_members_along_the_priors_first_directi
     A = deviations.detach().flatten(1)
     eigenvalues, eigenvectors = (part.flip(-1) for part in torch.linalg.eigh(gram))
     spread = torch.linalg.eigvalsh(A @ A.mT).flip(0)
-    assert_close(spread, eigenvalues[[0, 0, 1]] - diagonal, atol=1e-6, rtol=1e-5)  # theory/kl.md (7)
+    assert_close(spread, eigenvalues[[0, 0, 1]] - diagonal, atol=1e-6, rtol=1e-5)  # theory/kl.md (6)
     along = torch.kron(eigenvectors[:, :2].contiguous(), torch.eye(outputs, dtype=A.dtype))
     assert_close(A @ along @ along.mT, A, atol=1e-5, rtol=1e-4)
 
