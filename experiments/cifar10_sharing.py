@@ -15,6 +15,7 @@ import typer
 from degp.imaging import Recipe, Trunk
 from degp.nets import mlp, resnet_features
 from experiments import cifar10
+from experiments.cifar10_prior import PRIORS
 from experiments.image_runs import (
     DEVICE,
     CheckpointFolder,
@@ -51,6 +52,7 @@ def main(
     checkpoints: CheckpointFolder = None,
     methods: Methods = ",".join(METHODS),
     alpha: Annotated[float, typer.Option(help="Of DE-GP.")] = METHODS["degp"]["alpha"],
+    prior: Annotated[str, typer.Option(help="Of DE-GP, as `cifar10_prior` has them.")] = cifar10.PRIOR,
     heads_rate: Annotated[float, typer.Option(help="The heads' learning rate.")] = HEADS_RATE,
     seeds: Seeds = "0,1,2",
     epochs: int = 200,
@@ -60,7 +62,7 @@ def main(
 ) -> None:
     """DE, rDE and DE-GP whose members share a trunk."""
     place = Place.open(out, checkpoints, device, minutes, smoke)
-    runs = planned(methods, seeds, epochs, smoke, alpha=alpha, heads_rate=heads_rate)
+    runs = planned(methods, seeds, epochs, smoke, alpha=alpha, prior=prior, heads_rate=heads_rate)
     do_runs(place, runs, cifar10.image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)
@@ -73,12 +75,14 @@ def planned(
     smoke: bool,
     *,
     alpha: float = METHODS["degp"]["alpha"],
+    prior: str = cifar10.PRIOR,
     heads_rate: float = HEADS_RATE,
 ) -> list[Run]:
     """The runs that the command line asks for, seed by seed."""
+    chosen(prior, PRIORS)
     network = NETWORK if heads_rate == HEADS_RATE else f"{NETWORK}, heads at {heads_rate:g}"
     runs = [
-        Run(network, cifar10.PRIOR, _with(recipe(method, epochs), alpha, heads_rate), seed)
+        Run(network, prior, replace(_with(recipe(method, epochs), alpha, heads_rate), prior=PRIORS[prior]), seed)
         for seed in numbers(seeds)
         for method in chosen(methods, METHODS)
     ]

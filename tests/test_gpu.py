@@ -21,7 +21,7 @@ from degp.data import CropAndFlip, Normalise
 from degp.execution import Beside, Compiled, Folded, Loop, beside, compiled_forward
 from degp.execution.folded import strided_by_blocks
 from degp.nets import lite_resnet_features, mlp, resnet, resnet_features
-from degp.priors import NNGP, MonteCarloNNGP
+from degp.priors import NNGP, Centred, MonteCarloNNGP
 from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.training import Captured, Checkpoints, Eager
 from degp.training.capture import CapturedStep
@@ -54,8 +54,8 @@ def members(way):
     return Ensemble(lambda: resnet(8, 4), 3, execution=way).cuda().double()
 
 
-def functional():
-    prior = MonteCarloNNGP(lite_resnet_features(8), execution=Folded())
+def functional(around=lambda prior: prior):
+    prior = around(MonteCarloNNGP(lite_resnet_features(8), execution=Folded()))
     return objectives.degp(Categorical(0.5, learned=True), prior, alpha=0.1, beta=0.1).cuda().double()
 
 
@@ -92,6 +92,11 @@ def test_a_captured_step_is_the_eager_step():
     for way in (Folded(), Compiled(Folded())):
         captured, eager = (trained(kind(transform()), way) for kind in (Captured, Eager))
         assert_close(captured, eager, rtol=1e-6, atol=1e-7)
+
+
+def test_a_centred_prior_is_captured_too():
+    captured, eager = (trained(kind(transform()), Folded(), objective=functional(Centred)) for kind in (Captured, Eager))
+    assert_close(captured, eager, rtol=1e-6, atol=1e-7)
 
 
 def test_a_compiled_trunk_trains_as_it_is():

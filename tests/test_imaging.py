@@ -45,6 +45,7 @@ from degp.imaging import (
 from degp.imaging.figures import box_panels, line_panels
 from degp.likelihoods import Categorical
 from degp.nets import mlp
+from degp.priors import Centred
 from degp.report.figures import save_figure
 from degp.selection.calibration import smoothed_nll
 from degp.training import Captured, CheckpointError, Checkpoints, Eager
@@ -225,6 +226,17 @@ def test_a_fixed_prior_repeats_with_the_seed():
     fixed = replace(recipe(), prior=PriorNetworks(features, 3, redrawn=False))
     banks = [dict(start(fixed, seed=2)[1].prior.weights.named_buffers()) for _ in range(2)]
     assert banks[0] and all(torch.equal(banks[0][name], banks[1][name]) for name in banks[0])
+
+
+@pytest.mark.parametrize("redrawn", [True, False])
+def test_a_centred_prior_is_trained_by_and_told_of(redrawn):
+    plain = replace(recipe(), prior=PriorNetworks(features, 3, redrawn=redrawn))
+    centred = replace(plain, prior=replace(plain.prior, centred=True))
+    assert isinstance(start(centred, seed=0)[1].prior, Centred)
+    losses = [train(each, SETS.train, seed=0, progress=False).history.column("loss") for each in (plain, centred)]
+    assert all(map(math.isfinite, losses[1]))
+    assert losses[0] != losses[1]
+    assert [each.describe()["prior_centred"] for each in (plain, centred)] == [False, True]
 
 
 @pytest.mark.parametrize("method", METHODS)

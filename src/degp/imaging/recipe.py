@@ -42,11 +42,13 @@ class PriorNetworks:
         make_features: a network without its read-out, without BatchNorm and shortcuts.
         num_draws: S.
         redrawn: whether they are drawn anew at every step, or once.
+        centred: whether their functions count without their average over the batch, see `Centred`.
     """
 
     make_features: MakeNetwork
     num_draws: int = 10
     redrawn: bool = True
+    centred: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,5 +114,6 @@ class Recipe:
         return {name: v if isinstance(v, str | int | float | None) else str(v) for name, v in values.items()} | {
             "prior_draws": self.prior.num_draws,
             "prior_redrawn": self.prior.redrawn,
+            "prior_centred": self.prior.centred,
             "trunk_learning_rate": None if self.trunk is None else self.trunk.learning_rate,
         }

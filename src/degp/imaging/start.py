@@ -9,7 +9,7 @@ from degp.execution import Compiled, Execution
 from degp.imaging.recipe import PriorNetworks, Recipe
 from degp.imaging.running import way_for
 from degp.likelihoods import Categorical
-from degp.priors import MonteCarloBank, MonteCarloNNGP, WeightPrior
+from degp.priors import Centred, MonteCarloNNGP, Prior, WeightPrior
 from degp.side_by_side import Variant
 
 
@@ -59,12 +59,11 @@ def _objective(recipe: Recipe, ensemble: Ensemble, generator: torch.Generator, d
             return objectives.degp(likelihood, prior, alpha=recipe.alpha, beta=recipe.beta)
 
 
-def _prior(
-    networks: PriorNetworks, generator: torch.Generator, device: torch.device
-) -> MonteCarloNNGP | MonteCarloBank:
+def _prior(networks: PriorNetworks, generator: torch.Generator, device: torch.device) -> Prior:
     # its own weights are never used, but ranks compare them: they must not be a matter of chance
     features = WeightPrior().initialise(networks.make_features(), generator=torch.Generator().manual_seed(0))
     prior = MonteCarloNNGP(features, num_draws=networks.num_draws)
     if device.type == "cuda":
         prior.execution = Compiled(prior.execution)
-    return prior if networks.redrawn else prior.fixed(generator=generator)
+    drawn = prior if networks.redrawn else prior.fixed(generator=generator)
+    return Centred(drawn) if networks.centred else drawn

@@ -3,6 +3,7 @@
 from degp.priors.analytic import NNGP as NNGP
 from degp.priors.analytic import erf as erf
 from degp.priors.analytic import relu as relu
+from degp.priors.centred import Centred as Centred
 from degp.priors.exact import ExactGP as ExactGP
 from degp.priors.kernel import Kernel as Kernel
 from degp.priors.kernel import KernelPrior as KernelPrior
