@@ -95,7 +95,9 @@ def test_a_captured_step_is_the_eager_step():
 
 
 def test_a_centred_prior_is_captured_too():
-    captured, eager = (trained(kind(transform()), Folded(), objective=functional(Centred)) for kind in (Captured, Eager))
+    captured, eager = (
+        trained(kind(transform()), Folded(), objective=functional(Centred)) for kind in (Captured, Eager)
+    )
     assert_close(captured, eager, rtol=1e-6, atol=1e-7)
 
 
