@@ -103,15 +103,17 @@ class TwoTemperatures:
         Never a worse pair than τ fitted alone and T = 1.
         """
 
-        def at(log_factor: float) -> "TwoTemperatures":
-            functions = reading.widened(math.exp(log_factor))
-            return cls(functions, Pooled.fitted(functions(outputs).probabilities, labels))
+        def at(functions: Reading, average: Pooled | None = None) -> tuple[float, "TwoTemperatures"]:
+            p = functions(outputs).probabilities
+            average = average or Pooled.fitted(p, labels)
+            return smoothed_nll(average(p), labels), cls(functions, average)
 
-        def nll(pair: "TwoTemperatures") -> float:
-            return smoothed_nll(pair(outputs), labels)
+        def nll(log_factor: float) -> float:
+            return at(reading.widened(math.exp(log_factor)))[0]
 
-        best = golden_section(lambda x: nll(at(x)), -LARGEST_TEMPERATURE, LARGEST_TEMPERATURE, steps=STEPS)
-        return min(at(best), cls(reading.fitted(outputs, labels), Pooled()), key=nll)
+        best = golden_section(nll, -LARGEST_TEMPERATURE, LARGEST_TEMPERATURE, steps=STEPS)
+        found = at(reading.widened(math.exp(best))), at(reading.fitted(outputs, labels), Pooled())
+        return min(found, key=lambda pair: pair[0])[1]
 
 
 def named(word: str, scores: dict[str, float]) -> dict[str, float]:
