@@ -1,9 +1,13 @@
 """The pages tell the truth: their code runs, cited equations and linked pages exist, public names are described."""
 
 import ast
+import contextlib
+import doctest
 import importlib
 import inspect
+import io
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -122,3 +126,55 @@ def test_public_names_are_on_the_api_page():
     names = [name for name in reexported("__init__.py") if not inspect.ismodule(getattr(root, name))]
     missing = [name for name in names if not re.search(rf":: degp\.{name}$", page, re.MULTILINE)]
     assert not missing, f"docs/reference/api.md leaves out {missing}"
+
+
+# Examples in docstrings
+
+
+def names_for_examples() -> dict[str, object]:
+    """What the examples take for granted, small enough that each runs in seconds."""
+    from botorch.acquisition import qLogExpectedImprovement
+    from botorch.optim import optimize_acqf
+
+    from degp import nets, priors
+    from degp.bandits import Problem
+    from degp.sklearn import DEGPClassifier, DEGPRegressor
+
+    X = torch.rand(24, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    quick = {"members": 2, "max_epochs": 2, "hidden_layers": (8,)}
+    return {
+        **vars(nets),
+        **vars(priors),
+        "torch": torch,
+        "X": X,
+        "Y": X.sum(1, keepdim=True),
+        "y": (X[:, 0] > 0.5).long(),
+        "bounds": torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64),
+        "context": torch.zeros(4),
+        "reward": 1.0,
+        "Problem": Problem,
+        "qLogExpectedImprovement": qLogExpectedImprovement,
+        "optimize_acqf": optimize_acqf,
+        "DEGPRegressor": partial(DEGPRegressor, **quick),
+        "DEGPClassifier": partial(DEGPClassifier, **quick),
+    }
+
+
+def docstrings_with_examples(name: str) -> list[str]:
+    tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    texts = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners))
+    return [text for text in texts if ">>>" in text]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in SOURCES if docstrings_with_examples(name)])
+def test_examples_in_docstrings_run_and_print_what_they_say(name):
+    module = importlib.import_module("degp." + name.removesuffix(".py").replace("/", "."))
+    for text in docstrings_with_examples(name):
+        names = {**vars(module), **names_for_examples()}
+        for example in doctest.DocTestParser().get_examples(text):
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(example.source, name, "single"), names)
+            assert not example.want or printed.getvalue() == example.want
