@@ -79,10 +79,11 @@ def planned(
     heads_rate: float = HEADS_RATE,
 ) -> list[Run]:
     """The runs that the command line asks for, seed by seed."""
-    chosen(prior, PRIORS)
+    (known,) = chosen(prior, PRIORS)
+    settings: dict[str, Any] = {"alpha": alpha, "prior": PRIORS[known], "learning_rate": heads_rate}
     network = NETWORK if heads_rate == HEADS_RATE else f"{NETWORK}, heads at {heads_rate:g}"
     runs = [
-        Run(network, prior, replace(_with(recipe(method, epochs), alpha, heads_rate), prior=PRIORS[prior]), seed)
+        Run(network, prior, replace(recipe(method, epochs), **settings), seed)
         for seed in numbers(seeds)
         for method in chosen(methods, METHODS)
     ]
@@ -98,11 +99,6 @@ def recipe(method: str, epochs: int = 200) -> Recipe:
         trunk=Trunk(partial(resnet_features, 20), TRUNK_RATE),
         **METHODS[method],
     )
-
-
-def _with(recipe: Recipe, alpha: float, heads_rate: float) -> Recipe:
-    own = {"alpha": alpha} if recipe.method == "degp" else {}
-    return replace(recipe, learning_rate=heads_rate, **own)
 
 
 def _with_tiny_trunk(run: Run) -> Run:
