@@ -121,6 +121,7 @@ def _figures(place: Place) -> None:
     records = records_in(place) if place.mesh.is_first else []
     for score, name in SCORES.items():
         panels = {network: _boxes(records, network, score) for network in _distinct(records, "network")}
+        panels = {network: boxes for network, boxes in panels.items() if boxes}  # older records have fewer scores
         if panels:
             figure = box_panels(panels, x_label="severity, 0 is clean; boxes over the types", y_label=name)
             save_figure(figure, place.out / f"{score}.png")

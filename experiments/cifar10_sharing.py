@@ -1,8 +1,8 @@
 """CIFAR-10 with weight sharing: ten heads on one ResNet-20.
 
-Heads are MLPs 64-64-64-10, α = 0.05; the learning rates are the nominal ones, 0.01 for the trunk and 0.1 for the heads.
-In the authors' code the warm-up sets both to 0.01 and never restores the heads' own: they ran `--heads-rate 0.01`. All
-else as in `cifar10`.
+Heads are MLPs 64-64-64-10, α = 0.05, and the learning rate of trunk and heads is 0.01. The authors' code has a nominal
+0.1 for the heads (`--heads-rate 0.1`), but its warm-up sets both to 0.01 and never restores it; by the NLL of the
+validation images 0.01 is better for rDE and DE-GP. All else as in `cifar10`.
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "degp": {"method": "degp", "alpha": 0.05, "beta": 0.1},
 }
 NETWORK = "resnet20 trunk"
-TRUNK_RATE, HEADS_RATE = 0.01, 0.1
+TRUNK_RATE, HEADS_RATE = 0.01, 0.01
 
 
 def main(

@@ -8,9 +8,10 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from degp.report import save_results
 from degp.typing import Batch
 from experiments import __main__ as experiments
-from experiments import cifar10, image_runs
+from experiments import cifar10, cifar10_corruptions, image_runs
 
 NAMES = sorted(typer.main.get_command(experiments.app).commands)
 IMAGES = [name for name in NAMES if name.startswith(("fmnist", "cifar"))]
@@ -100,6 +101,20 @@ def test_what_is_not_for_ranks_says_so_once_and_does_nothing(tmp_path, monkeypat
         told = f"{name} must be started as one process, but torchrun has started 2"
         assert result.output.startswith(told) if rank == 0 else result.output == ""
     assert not list(tmp_path.iterdir())
+
+
+def test_a_network_without_a_score_has_no_empty_panel(tmp_path, monkeypatch):
+    facts = {**cifar10.planned("resnet20", "de", "0", 200, smoke=False)[0].facts, "corruption": "fog", "severity": 1}
+    older = {**facts, "network": "older", "nll": 1.0}
+    save_results(tmp_path, config={}, records=[{**facts, "nll": 1.0, "nll_calibrated": 0.9}, older])
+    drawn = {}
+    monkeypatch.setattr(cifar10_corruptions, "box_panels", lambda panels, *, x_label, y_label: (y_label, panels))
+    monkeypatch.setattr(cifar10_corruptions, "save_figure", lambda figure, path: drawn.update({path.stem: figure[1]}))
+    cifar10_corruptions._figures(image_runs.Place.open(tmp_path, None, "cpu", None, smoke=False))
+    assert {name: list(panels) for name, panels in drawn.items()} == {
+        "nll": ["resnet20", "older"],
+        "nll_calibrated": ["resnet20"],
+    }
 
 
 def test_unknown_methods_are_refused_by_name():

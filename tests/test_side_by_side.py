@@ -19,6 +19,7 @@ from degp.selection import (
     calibrate,
     contenders,
     epochs_done,
+    first_within_one_error,
     largest_within_one_error,
     predictive_of,
     select,
@@ -92,6 +93,13 @@ def test_the_largest_alpha_that_the_data_do_not_speak_against():
 def test_among_equal_alphas_the_better_variant_is_taken():
     nll = torch.tensor([[0.0, 0.2], [0.1, 0.0]], dtype=torch.float64)
     assert largest_within_one_error(nll, [1.0, 1.0]) == 1
+
+
+def test_a_simpler_variant_stands_until_the_data_speak_against_it():
+    noise = torch.randn(3, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = 0.1 * (noise - noise.mean(1, keepdim=True))
+    for means, taken in (((0.001, 0.0, 0.001), 0), ((0.5, 0.001, 0.0), 1), ((0.5, 0.5, 0.0), 2), ((0.0, 0.0, 0.0), 0)):
+        assert first_within_one_error(noise + torch.tensor(means, dtype=torch.float64)[:, None]) == taken
 
 
 def test_one_validation_point_is_enough_to_choose():

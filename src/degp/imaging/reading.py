@@ -10,8 +10,8 @@ from torch import Tensor
 
 from degp import metrics, objectives
 from degp.likelihoods import Categorical
-from degp.selection import calibrate, predictive_of
-from degp.selection.calibration import LARGEST_TEMPERATURE, golden_section, smoothed_nll
+from degp.selection import calibrate, first_within_one_error, predictive_of
+from degp.selection.calibration import LARGEST_TEMPERATURE, golden_section, smoothed_nll, smoothed_nll_by_point
 from degp.side_by_side import Variant
 from degp.uncertainty import ClassPredictive
 
@@ -100,20 +100,21 @@ class TwoTemperatures:
     def fitted(cls, reading: Reading, outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> "TwoTemperatures":
         """At the pair that these points like best: T by a golden section at each step of one for τ.
 
-        Never a worse pair than τ fitted alone and T = 1.
+        T = 1 and τ fitted alone, where the pair is not better by a standard error: of members that nearly agree only
+        the product τT matters, and the search would end anywhere.
         """
 
-        def at(functions: Reading, average: Pooled | None = None) -> tuple[float, "TwoTemperatures"]:
+        def at(functions: Reading, average: Pooled | None = None) -> tuple[Float[Tensor, "N"], TwoTemperatures]:
             p = functions(outputs).probabilities
             average = average or Pooled.fitted(p, labels)
-            return smoothed_nll(average(p), labels), cls(functions, average)
+            return smoothed_nll_by_point(average(p), labels), cls(functions, average)
 
         def nll(log_factor: float) -> float:
-            return at(reading.widened(math.exp(log_factor)))[0]
+            return float(at(reading.widened(math.exp(log_factor)))[0].mean())
 
         best = golden_section(nll, -LARGEST_TEMPERATURE, LARGEST_TEMPERATURE, steps=STEPS)
-        found = at(reading.widened(math.exp(best))), at(reading.fitted(outputs, labels), Pooled())
-        return min(found, key=lambda pair: pair[0])[1]
+        found = at(reading.fitted(outputs, labels), Pooled()), at(reading.widened(math.exp(best)))
+        return found[first_within_one_error(torch.stack([losses for losses, _ in found]))][1]
 
 
 def named(word: str, scores: dict[str, float]) -> dict[str, float]:

@@ -8,4 +8,5 @@ from degp.selection.race import Selected as Selected
 from degp.selection.race import epochs_done as epochs_done
 from degp.selection.race import select as select
 from degp.selection.rules import contenders as contenders
+from degp.selection.rules import first_within_one_error as first_within_one_error
 from degp.selection.rules import largest_within_one_error as largest_within_one_error

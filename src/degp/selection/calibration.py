@@ -76,10 +76,15 @@ def _smoothed_nll(predictive: Predictive, targets: Tensor) -> float:
 
 
 def smoothed_nll(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
-    """Mean −log p(y), where a label is any label with probability 1/(N + 1)."""
+    """The mean of `smoothed_nll_by_point`."""
+    return float(smoothed_nll_by_point(probabilities, labels).mean())
+
+
+def smoothed_nll_by_point(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+    """−log p(y) of each point, where a label is any label with probability 1/(N + 1)."""
     scores, doubt = probabilities.log(), 1 / (len(labels) + 1)
-    own = scores.gather(1, labels.long()[:, None]).mean()
-    return float(-(1 - doubt) * own - doubt * scores.mean())
+    own = scores.gather(1, labels.long()[:, None]).squeeze(1)
+    return -(1 - doubt) * own - doubt * scores.mean(1)
 
 
 def golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:

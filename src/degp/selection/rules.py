@@ -17,6 +17,12 @@ def largest_within_one_error(nll: Float[Tensor, "V N"], alphas: Sequence[float])
     return min((v for v in standing if alphas[v] == largest), key=lambda v: float(nll[v].mean()))
 
 
+def first_within_one_error(nll: Float[Tensor, "V N"]) -> int:
+    """The first variant that the validation data do not speak against; simpler ones come before others."""
+    difference, error = _paired(nll)
+    return int((difference <= error).nonzero()[0])
+
+
 def contenders(nll: Float[Tensor, "V N"], alphas: Sequence[float], *, errors: float = 2.0) -> list[int]:
     """The variants that may still be chosen: the best of each α, where it is not clearly behind the best of all.
 
