@@ -41,8 +41,10 @@ PRIORS = {
     "lite resnet8": _networks(8),
     "lite resnet20": _networks(20),
     "lite resnet56": _networks(56),
+    "lite resnet110": _networks(110),
     "lite resnet20 fixed": _networks(20, redrawn=False),
     "lite resnet20 centred": _networks(20, centred=True),
+    "lite resnet20 S=5": _networks(20, 5),
     "lite resnet20 S=64": _networks(20, 64),
     "lite resnet20 S=64 fixed": _networks(20, 64, redrawn=False),
 }

@@ -14,7 +14,7 @@ class ImageSets:
 
     Attributes:
         train: to train on.
-        validation: to fit each method's temperature on, and for nothing else.
+        validation: to fit each method's temperature on and to choose settings by; never trained on.
         test: to score on.
         ood: images of another kind, whose labels mean nothing here; None where there are none.
     """
