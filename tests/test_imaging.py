@@ -37,6 +37,7 @@ from degp.imaging import (
     keep,
     load_kept,
     ood_scores,
+    readings,
     start,
     train,
     training,
@@ -454,3 +455,21 @@ def test_four_forms_of_a_method_look_different_and_their_long_labels_stay_in_the
     figure.draw_without_rendering()
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("progress", [True, False, None])
+def test_long_looks_at_images_show_how_far_they_are(examples, monkeypatch, capsys, progress):
+    monkeypatch.setattr(training, "BAR_AFTER", 0)
+    examples["de"].outputs(SETS.test.inputs, batch_size=8, progress=progress)
+    assert (f"/{len(SETS.test)} [" in capsys.readouterr().err) == bool(progress)  # the output is no terminal
+    corruption_table(examples["de"], SETS, types=("contrast",), severities=(1, 2), progress=progress)
+    assert ("/2 [" in capsys.readouterr().err) == bool(progress)
+
+
+def test_readings_have_the_temperatures_of_the_assessment(examples):
+    example, labels = examples["degp"], SETS.test.targets
+    read, scores = readings(example, SETS.validation), assess(example, SETS).scores
+    outputs = example.outputs(SETS.test.inputs)
+    assert read.fitted.likelihood.temperature.item() == pytest.approx(scores["temperature"])
+    assert class_scores(read.two(outputs), labels)["nll"] == pytest.approx(scores["nll_calibrated"])
+    assert read.scores(outputs, labels).items() <= scores.items()

@@ -4,6 +4,7 @@ from degp.imaging.assessment import Assessment as Assessment
 from degp.imaging.assessment import assess as assess
 from degp.imaging.assessment import by_size as by_size
 from degp.imaging.assessment import constant_share as constant_share
+from degp.imaging.assessment import readings as readings
 from degp.imaging.clock import Deadline as Deadline
 from degp.imaging.clock import OutOfTime as OutOfTime
 from degp.imaging.detection import error_curve as error_curve
@@ -13,6 +14,7 @@ from degp.imaging.keeping import keep as keep
 from degp.imaging.keeping import load_kept as load_kept
 from degp.imaging.reading import Pooled as Pooled
 from degp.imaging.reading import Reading as Reading
+from degp.imaging.reading import Readings as Readings
 from degp.imaging.reading import TwoTemperatures as TwoTemperatures
 from degp.imaging.reading import class_scores as class_scores
 from degp.imaging.recipe import Cosine as Cosine

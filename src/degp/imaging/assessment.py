@@ -6,10 +6,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.imaging.detection import error_curve, ood_scores
-from degp.imaging.reading import Reading, TwoTemperatures, class_scores, named
+from degp.imaging.reading import Reading, Readings, class_scores
 from degp.imaging.sets import ImageSets
 from degp.imaging.training import Trained
 from degp.metrics import ErrorUncertaintyCurve
+from degp.typing import Batch
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Assessment:
     error_curve: ErrorUncertaintyCurve | None
 
 
-def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Assessment:
+def assess(trained: Trained, sets: ImageSets, *, batch_size: int | None = None) -> Assessment:
     """Scores on the test images after each method's temperature is fitted on the validation images.
 
     `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` at the temperature as training left it; `nll_calibrated`
@@ -28,31 +29,33 @@ def assess(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> Asses
     `temperature_average`; `accuracy_validation` and `nll_validation`, to choose by; `member_accuracy`, the members'
     mean; `constant_share`; `temperature` and `temperature_trained`; and `ood_scores`.
     """
-    plain = Reading(trained.objective, trained.likelihood)
     validation, test = (trained.outputs(part.inputs, batch_size=batch_size) for part in (sets.validation, sets.test))
-    fitted = plain.fitted(validation, sets.validation.targets)
-    two = TwoTemperatures.fitted(plain, validation, sets.validation.targets)
-    prediction, labels = fitted(test), sets.test.targets
-    held_out = class_scores(fitted(validation).probabilities, sets.validation.targets)
-    scores = class_scores(prediction.probabilities, labels) | {
-        **named("unfitted", class_scores(plain(test).probabilities, labels)),
-        **named("calibrated", class_scores(two(test), labels)),
+    labels = sets.test.targets
+    read = Readings.on(Reading(trained.objective, trained.likelihood), validation, sets.validation.targets)
+    held_out = class_scores(read.fitted(validation).probabilities, sets.validation.targets)
+    scores = read.scores(test, labels) | {
         "accuracy_validation": held_out["accuracy"],
         "nll_validation": held_out["nll"],
         "member_accuracy": _member_accuracy(test, labels),
         "constant_share": constant_share(test),
-        "temperature": fitted.likelihood.temperature.item(),
-        "temperature_trained": plain.likelihood.temperature.item(),
-        "temperature_functions": two.functions.likelihood.temperature.item(),
-        "temperature_average": two.average.temperature,
+        "temperature": read.fitted.likelihood.temperature.item(),
+        "temperature_trained": read.plain.likelihood.temperature.item(),
+        "temperature_functions": read.two.functions.likelihood.temperature.item(),
+        "temperature_average": read.two.average.temperature,
     }
     if sets.ood is None:
         return Assessment(scores, None)
-    foreign = fitted(trained.outputs(sets.ood.inputs, batch_size=batch_size))
+    prediction, foreign = read.fitted(test), read.fitted(trained.outputs(sets.ood.inputs, batch_size=batch_size))
     return Assessment(scores | ood_scores(prediction, labels, foreign), error_curve(prediction, labels, foreign))
 
 
-def by_size(trained: Trained, sets: ImageSets, *, batch_size: int = 500) -> list[dict[str, int | float]]:
+def readings(trained: Trained, validation: Batch, *, batch_size: int | None = None) -> Readings:
+    """How to read the members' outputs on new images, with temperatures fitted on these."""
+    outputs = trained.outputs(validation.inputs, batch_size=batch_size)
+    return Readings.on(Reading(trained.objective, trained.likelihood), outputs, validation.targets)
+
+
+def by_size(trained: Trained, sets: ImageSets, *, batch_size: int | None = None) -> list[dict[str, int | float]]:
     """`size`, accuracy, NLL and ECE of the first 1, 2, …, M of the members, which were trained together.
 
     Each size has its own temperature, fitted on the validation images.

@@ -117,9 +117,26 @@ class TwoTemperatures:
         return found[first_within_one_error(torch.stack([losses for losses, _ in found]))][1]
 
 
-def named(word: str, scores: dict[str, float]) -> dict[str, float]:
-    """NLL and ECE once more, under names that end in a word."""
-    return {f"{name}_{word}": scores[name] for name in ("nll", "ece")}
+@dataclass(frozen=True)
+class Readings:
+    """The same members read as training left them, at one temperature fitted afterwards, and at two."""
+
+    plain: Reading
+    fitted: Reading
+    two: TwoTemperatures
+
+    @classmethod
+    def on(cls, plain: Reading, outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> "Readings":
+        """With the temperatures that these points like best."""
+        return cls(plain, plain.fitted(outputs, labels), TwoTemperatures.fitted(plain, outputs, labels))
+
+    def scores(self, outputs: Float[Tensor, "M N C"], labels: Int[Tensor, "N"]) -> dict[str, float]:
+        """`class_scores` at the fitted temperature; NLL and ECE also `unfitted`, and `calibrated` by two."""
+        return {
+            **class_scores(self.fitted(outputs).probabilities, labels),
+            **_named("unfitted", class_scores(self.plain(outputs).probabilities, labels)),
+            **_named("calibrated", class_scores(self.two(outputs), labels)),
+        }
 
 
 def class_scores(p: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> dict[str, float]:
@@ -129,3 +146,8 @@ def class_scores(p: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> dict[str,
         "nll": metrics.nll(p, labels),
         "ece": metrics.ece(p, labels, num_bins=15),
     }
+
+
+def _named(word: str, scores: dict[str, float]) -> dict[str, float]:
+    """NLL and ECE once more, under names that end in a word."""
+    return {f"{name}_{word}": scores[name] for name in ("nll", "ece")}

@@ -1,6 +1,7 @@
 """A trained ensemble on corrupted test images, by type and severity."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -8,10 +9,9 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from degp.data.corruptions import CORRUPTIONS, corrupt
-from degp.imaging.reading import Reading, TwoTemperatures, class_scores, named
+from degp.imaging.assessment import readings
 from degp.imaging.sets import ImageSets
-from degp.imaging.training import Trained
-from degp.typing import Batch
+from degp.imaging.training import Trained, progress_bar
 
 
 def corruption_table(
@@ -22,7 +22,8 @@ def corruption_table(
     severities: Sequence[int] = (1, 2, 3, 4, 5),
     overlays: Sequence[UInt8[Tensor, "3 _ _"]] | None = None,
     seed: int = 0,
-    batch_size: int = 500,
+    batch_size: int | None = None,
+    progress: bool | None = None,
 ) -> list[dict[str, Any]]:
     """A row with `corruption`, `severity` and scores for each; the first is of clean images, at severity 0.
 
@@ -32,25 +33,22 @@ def corruption_table(
 
     Args:
         overlays: the ice of frost, see `frost_overlays`; frost is left out where there are none.
+        progress: a progress bar; by default where the output is a terminal.
     """
-    plain = Reading(trained.objective, trained.likelihood)
-    validation = trained.outputs(sets.validation.inputs, batch_size=batch_size)
-    fitted = plain.fitted(validation, sets.validation.targets)
-    two = TwoTemperatures.fitted(plain, validation, sets.validation.targets)
+    read = readings(trained, sets.validation, batch_size=batch_size)
 
-    def row(name: str, severity: int, images: Batch) -> dict[str, Any]:
-        outputs = trained.outputs(images.inputs, batch_size=batch_size)
-        read = (fitted(outputs).probabilities, plain(outputs).probabilities, two(outputs))
-        scores, before, calibrated = (class_scores(p, images.targets) for p in read)
-        extra = named("unfitted", before) | named("calibrated", calibrated)
-        return {"corruption": name, "severity": severity, **scores, **extra}
+    def row(name: str, severity: int, images: UInt8[Tensor, "N 3 H W"]) -> dict[str, Any]:
+        outputs = trained.outputs(images, batch_size=batch_size, progress=False)
+        return {"corruption": name, "severity": severity, **read.scores(outputs, sets.test.targets)}
 
-    rows = [row("none", 0, sets.test)]
-    for name in types:
-        if name == "frost" and overlays is None:
-            continue
-        for severity in severities:
-            generator = torch.Generator(sets.test.inputs.device).manual_seed(seed)
-            images = corrupt(sets.test.inputs, name, severity, generator=generator, overlays=overlays)
-            rows.append(row(name, severity, Batch(images, sets.test.targets)))
+    def corrupted(name: str, severity: int) -> UInt8[Tensor, "N 3 H W"]:
+        generator = torch.Generator(sets.test.inputs.device).manual_seed(seed)
+        return corrupt(sets.test.inputs, name, severity, generator=generator, overlays=overlays)
+
+    possible = [name for name in types if name != "frost" or overlays is not None]
+    with progress_bar(len(possible) * len(severities), "set", progress, trained.ensemble.mesh) as bar:
+        rows = [row("none", 0, sets.test.inputs)]
+        for name, severity in product(possible, severities):
+            rows.append(row(name, severity, corrupted(name, severity)))
+            bar.update()
     return rows

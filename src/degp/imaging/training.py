@@ -4,12 +4,14 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Never
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+from tqdm.auto import tqdm
 
 from degp.data import Normalise
 from degp.distributed import ALONE, Mesh
@@ -24,6 +26,9 @@ from degp.side_by_side import Variant
 from degp.training import Captured, Checkpoints, Eager, History, Stepping, fit
 from degp.training.capture import adam
 from degp.typing import Batch
+
+BAR_AFTER = 1.0  # seconds
+BATCHES = {"cuda": 500, "cpu": 50}  # images at a time to look at
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,30 @@ class Trained:
         return self.objective.likelihood
 
     @torch.no_grad()
-    def outputs(self, images: UInt8[Tensor, "N channels H W"], *, batch_size: int = 500) -> Float[Tensor, "M N C"]:
-        """The members' outputs in evaluation mode and float32, `batch_size` images at a time."""
+    def outputs(
+        self, images: UInt8[Tensor, "N channels H W"], *, batch_size: int | None = None, progress: bool | None = None
+    ) -> Float[Tensor, "M N C"]:
+        """The members' outputs in evaluation mode and float32.
+
+        Args:
+            batch_size: images at a time; by default 500 on a GPU and 50 on a CPU, where more are slower.
+            progress: a progress bar; by default where the output is a terminal.
+        """
         normalise = _normalise(self.recipe, images.device)
+        size = batch_size if batch_size is not None else BATCHES.get(images.device.type, 50)
         self.ensemble.eval()
-        return torch.cat([self.ensemble(normalise(piece)) for piece in images.split(batch_size)], dim=1)
+        pieces = []
+        with progress_bar(len(images), "image", progress, self.ensemble.mesh) as bar:
+            for piece in images.split(size):
+                pieces.append(self.ensemble(normalise(piece)))
+                bar.update(len(piece))
+        return torch.cat(pieces, dim=1)
+
+
+def progress_bar(total: int, unit: str, progress: bool | None, mesh: Mesh) -> "tqdm[Never]":
+    """The first rank's bar, once something takes longer than `BAR_AFTER`; None is a bar where there is a terminal."""
+    shown = progress if mesh.is_first else False
+    return tqdm(total=total, unit=unit, disable=None if shown is None else not shown, delay=BAR_AFTER, leave=False)
 
 
 def train(
