@@ -317,12 +317,14 @@ def _add(place: Place, run: Run, trained: Trained, findings: Findings) -> None:
 
 
 def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:
-    """Curves of one name: for each network, for each method, one line a seed."""
+    """Curves of one name: for each network and number of epochs, for each method, one line a seed."""
+    curves = [curve for curve in _curves_in(place) if curve["curve"] == name]
+    alike = len({curve["epochs"] for curve in curves}) == 1
     panels: dict[str, dict[str, list[Line]]] = {}
-    for curve in _curves_in(place):
-        if curve["curve"] == name:
-            y = [math.nan if value is None else value for value in curve["y"]]
-            panels.setdefault(curve["network"], {}).setdefault(label(curve), []).append((curve["x"], y))
+    for curve in curves:
+        y = [math.nan if value is None else value for value in curve["y"]]
+        title = curve["network"] if alike else f"{curve['network']}, {curve['epochs']} epochs"
+        panels.setdefault(title, {}).setdefault(label(curve), []).append((curve["x"], y))
     return panels
 
 

@@ -8,6 +8,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from degp.files import write_json
 from degp.report import save_results
 from degp.typing import Batch
 from experiments import __main__ as experiments
@@ -115,6 +116,16 @@ def test_a_network_without_a_score_has_no_empty_panel(tmp_path, monkeypatch):
         "nll": ["resnet20", "older"],
         "nll_calibrated": ["resnet20"],
     }
+
+
+def test_runs_of_different_length_have_panels_of_their_own(tmp_path):
+    place = image_runs.Place.open(tmp_path, None, "cpu", None, smoke=False)
+    facts = cifar10.planned("resnet20", "de", "0", 200, smoke=False)[0].facts
+    curve = {**facts, "curve": "loss", "x": [1, 2], "y": [2.0, None]}
+    write_json(tmp_path / "curves.json", [curve])
+    assert list(image_runs._lines_in(place, "loss")) == ["resnet20"]
+    write_json(tmp_path / "curves.json", [curve, {**curve, "epochs": 20}])
+    assert list(image_runs._lines_in(place, "loss")) == ["resnet20, 200 epochs", "resnet20, 20 epochs"]
 
 
 def test_unknown_methods_are_refused_by_name():

@@ -29,7 +29,7 @@ def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: 
                 axes.plot(x, y, linewidth=0.6, alpha=0.4, **style)
             ys = np.array([y for _, y in labelled[label]], dtype=float)
             axes.plot(labelled[label][0][0], ys.mean(0), linewidth=1.6, label=label, **style)
-        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        _name(axes, title, x_label, y_label)
     _add_legend(figure, grid)
     return figure
 
@@ -58,7 +58,7 @@ def box_panels(
                 box.set(facecolor=style["color"], linestyle=style["linestyle"], alpha=0.7)
             drawn["boxes"][0].set_label(label)
         axes.set_xticks(sorted({x for boxes in labelled.values() for x in boxes}))
-        axes.set(title=title, xlabel=x_label, ylabel=y_label)
+        _name(axes, title, x_label, y_label)
     _add_legend(figure, grid)
     return figure
 
@@ -68,6 +68,13 @@ def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
 
     figure, grid = plt.subplots(1, number, figsize=(width * number, HEIGHT), squeeze=False, layout="constrained")
     return figure, grid[0]
+
+
+def _name(axes: "Axes", title: str, x_label: str, y_label: str) -> None:
+    """Labels smaller than usual: a long one must not be wider than its panel."""
+    axes.set_title(title)
+    axes.set_xlabel(x_label, fontsize="small")
+    axes.set_ylabel(y_label, fontsize="small")
 
 
 def _add_legend(figure: "Figure", grid: "Sequence[Axes]") -> None:
