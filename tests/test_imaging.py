@@ -459,7 +459,7 @@ def test_four_forms_of_a_method_look_different_and_their_long_labels_stay_in_the
 
 @pytest.mark.parametrize("progress", [True, False, None])
 def test_long_looks_at_images_show_how_far_they_are(examples, monkeypatch, capsys, progress):
-    monkeypatch.setattr(training, "BAR_AFTER", 0)
+    monkeypatch.setattr(training, "BAR_AFTER", 0.0)
     examples["de"].outputs(SETS.test.inputs, batch_size=8, progress=progress)
     assert (f"/{len(SETS.test)} [" in capsys.readouterr().err) == bool(progress)  # the output is no terminal
     corruption_table(examples["de"], SETS, types=("contrast",), severities=(1, 2), progress=progress)

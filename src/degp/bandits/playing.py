@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from degp.bandits.agents import Agent
 from degp.bandits.environments import Rounds
+from degp.training.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,11 @@ def play(agent: Agent, rounds: Rounds, *, progress: bool | None = False) -> Play
         progress: a progress bar; None shows it where the output is a terminal.
     """
     actions = torch.empty(len(rounds), dtype=torch.long)
-    hidden = None if progress is None else not progress
-    for n in tqdm(range(len(rounds)), disable=hidden, unit="round", leave=False):
-        action = agent.act(rounds.contexts[n])
-        agent.observe(rounds.contexts[n], action, float(rounds.rewards[n, action]))
-        actions[n] = action
+    with progress_bar(len(rounds), "round", progress) as bar:
+        for n in range(len(rounds)):
+            action = agent.act(rounds.contexts[n])
+            agent.observe(rounds.contexts[n], action, float(rounds.rewards[n, action]))
+            actions[n] = action
+            bar.update()
     rewards = rounds.rewards.gather(1, actions[:, None]).squeeze(1)
     return Played(actions, rewards, rounds.regret(actions), rounds.uniform_regret())

@@ -11,7 +11,8 @@ from torch import Tensor
 from degp.data.corruptions import CORRUPTIONS, corrupt
 from degp.imaging.assessment import readings
 from degp.imaging.sets import ImageSets
-from degp.imaging.training import Trained, progress_bar
+from degp.imaging.training import Trained
+from degp.training.progress import progress_bar
 
 
 def corruption_table(
@@ -46,7 +47,7 @@ def corruption_table(
         return corrupt(sets.test.inputs, name, severity, generator=generator, overlays=overlays)
 
     possible = [name for name in types if name != "frost" or overlays is not None]
-    with progress_bar(len(possible) * len(severities), "set", progress, trained.ensemble.mesh) as bar:
+    with progress_bar(len(possible) * len(severities), "set", progress, mesh=trained.ensemble.mesh) as bar:
         rows = [row("none", 0, sets.test.inputs)]
         for name, severity in product(possible, severities):
             rows.append(row(name, severity, corrupted(name, severity)))

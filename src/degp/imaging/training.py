@@ -4,14 +4,12 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Never
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
-from tqdm.auto import tqdm
 
 from degp.data import Normalise
 from degp.distributed import ALONE, Mesh
@@ -25,9 +23,10 @@ from degp.priors import WeightPrior
 from degp.side_by_side import Variant
 from degp.training import Captured, Checkpoints, Eager, History, Stepping, fit
 from degp.training.capture import adam
+from degp.training.progress import progress_bar
 from degp.typing import Batch
 
-BAR_AFTER = 1.0  # seconds
+BAR_AFTER = 1.0  # seconds of looking at images without a progress bar
 BATCHES = {"cuda": 500, "cpu": 50}  # images at a time to look at
 
 
@@ -60,17 +59,11 @@ class Trained:
         size = batch_size if batch_size is not None else BATCHES.get(images.device.type, 50)
         self.ensemble.eval()
         pieces = []
-        with progress_bar(len(images), "image", progress, self.ensemble.mesh) as bar:
+        with progress_bar(len(images), "image", progress, mesh=self.ensemble.mesh, after=BAR_AFTER) as bar:
             for piece in images.split(size):
                 pieces.append(self.ensemble(normalise(piece)))
                 bar.update(len(piece))
         return torch.cat(pieces, dim=1)
-
-
-def progress_bar(total: int, unit: str, progress: bool | None, mesh: Mesh) -> "tqdm[Never]":
-    """The first rank's bar, once something takes longer than `BAR_AFTER`; None is a bar where there is a terminal."""
-    shown = progress if mesh.is_first else False
-    return tqdm(total=total, unit=unit, disable=None if shown is None else not shown, delay=BAR_AFTER, leave=False)
 
 
 def train(

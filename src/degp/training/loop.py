@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from tqdm.auto import tqdm
 
 from degp.data import check_inputs
 from degp.distributed import Mesh, require_same
@@ -21,6 +20,7 @@ from degp.execution import kept_randomness, no_denormals
 from degp.objectives import Objective
 from degp.training.checkpoint import CheckpointError, Checkpoints
 from degp.training.history import History
+from degp.training.progress import progress_bar
 from degp.training.replicas import average_statistics
 from degp.training.step import NonFiniteLossError, TrainState, no_order
 from degp.training.stepping import Eager, Stepping
@@ -137,9 +137,7 @@ def _run(
     progress: bool | None,
 ) -> None:
     advance, mesh = stepping.start(state, data, batch_size), state.ensemble.mesh
-    shown = progress if mesh.is_first else False
-    hidden = None if shown is None else not shown  # None: tqdm hides the bar where there is no terminal
-    with tqdm(total=epochs, initial=state.epoch, disable=hidden, unit="epoch", leave=False) as bar:
+    with progress_bar(epochs, "epoch", progress, mesh=mesh, done=state.epoch) as bar:
         while _goes_on(state, epochs, deadline, stop):
             start = time.perf_counter() - state.seconds
             with state.change():
