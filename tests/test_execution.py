@@ -22,7 +22,7 @@ from degp.execution import (
     fastest,
     folded,
 )
-from degp.execution.folded import strided_by_blocks
+from degp.execution.layers import strided_by_blocks
 from degp.nets import lenet, lenet_features, lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import MonteCarloNNGP
 

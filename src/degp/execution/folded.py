@@ -14,9 +14,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from torch import Tensor, fx, nn
 
+from degp.execution.chains import Step, chained
+from degp.execution.layers import Convolution, Pixelwise, channels_last, channels_second
 from degp.execution.ways import Tensors
 
 
@@ -48,13 +50,13 @@ class Folded:
 class Program:
     """A network's operations in order, each with the names of the values it takes and the one it gives."""
 
-    steps: tuple[tuple[str, Callable[..., Tensor], tuple[str, ...]], ...]
+    steps: tuple[Step, ...]
     source: str
     result: str
 
     def __call__(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Tensor:
         state = parameters | buffers
-        values = {self.source: _channels_last(inputs)}
+        values = {self.source: channels_last(inputs)}
         for name, operation, arguments in self.steps:
             values[name] = operation(state, *(values[argument] for argument in arguments))
         return values[self.result]
@@ -84,7 +86,7 @@ def _translate(module: nn.Module) -> Program:
             operation, layout, arguments = _operation(node, module, layouts)
             layouts[node.name] = layout
             steps.append((node.name, operation, arguments))
-    return Program(tuple(steps), source, result)
+    return Program(chained(tuple(steps)), source, result)
 
 
 def _traced(module: nn.Module) -> fx.Graph:
@@ -140,65 +142,9 @@ def _convolution(name: str, layer: nn.Module, layout: Layout) -> Rule:
     if layer.padding_mode != "zeros":
         raise NotFoldable(f"{name} pads by {layer.padding_mode}")
     _require(name, layout, Layout.SHARED, Layout.CHANNELS)
-    weight, bias = f"{name}.weight", f"{name}.bias"
-    shared = layout is Layout.SHARED
-    square = all(
-        isinstance(sizes, tuple) and len({*sizes}) == 1 for sizes in (layer.stride, layer.kernel_size, layer.padding)
-    )
-    strided = layer.stride != (1, 1) and layer.dilation == (1, 1) and square
-    if shared and layer.groups != 1:
+    if layout is Layout.SHARED and layer.groups != 1:
         raise NotFoldable(f"{name} groups the channels of the inputs")
-
-    def apply(state: Tensors, x: Tensor) -> Tensor:
-        members = len(state[weight])
-        groups = 1 if shared else members * layer.groups
-        kernel = state[weight].flatten(0, 1)
-        own = state[bias].flatten() if layer.bias is not None else None
-        if strided and x.device.type == "cuda":
-            return strided_by_blocks(x, kernel, own, layer.stride[0], int(layer.padding[0]), groups)
-        return F.conv2d(x, _channels_last(kernel), own, layer.stride, layer.padding, layer.dilation, groups)
-
-    return apply, Layout.CHANNELS
-
-
-def strided_by_blocks(
-    x: Float[Tensor, "N C H W"],
-    kernel: Float[Tensor, "K D k k"],
-    bias: Float[Tensor, "K"] | None,
-    stride: int,
-    padding: int,
-    groups: int,
-) -> Float[Tensor, "N K h w"]:
-    """A convolution of stride s as one of stride 1, over blocks of s × s pixels whose pixels are channels.
-
-    The kernel grows by zeros to a multiple of s and is cut into blocks likewise. The sums are the same. cuDNN has fast
-    grouped convolutions of stride 1 on tensor cores where groups have as many kernels as channels; others it does group
-    after group, or in copies. So groups get kernels of zeros too, whose results are left out.
-    """
-    k, width = kernel.shape[-1], len(kernel) // groups
-    blocks = -(-k // stride)  # of the kernel, rounded up
-    ends = [stride * ((size + 2 * padding - k) // stride + blocks) - size - padding for size in x.shape[2:]]
-    inputs = _by_blocks(F.pad(x, (padding, ends[1], padding, ends[0])), stride, groups)
-    kernels = _by_blocks(F.pad(kernel, (0, blocks * stride - k) * 2), stride, 1)
-    missing = max(0, kernels.shape[1] - width) if groups > 1 else 0
-    if missing:
-        kernels = F.pad(kernels.unflatten(0, (groups, width)), (0, 0) * 3 + (0, missing)).flatten(0, 1)
-    y = F.conv2d(inputs, _channels_last(kernels), groups=groups)
-    if missing:
-        y = _channels_second(y.permute(0, 2, 3, 1).unflatten(3, (groups, -1))[..., :width].flatten(3))
-    return y if bias is None else y + bias.to(y).view(-1, 1, 1)
-
-
-def _by_blocks(x: Float[Tensor, "N GC H W"], size: int, groups: int) -> Float[Tensor, "N GCss h w"]:
-    """Blocks of size × size pixels as channels, those of a group side by side and a pixel's own next to each other."""
-    N, channels, H, W = x.shape
-    pixels = x.permute(0, 2, 3, 1).reshape(N, H // size, size, W // size, size, groups, channels // groups)
-    return _channels_second(pixels.permute(0, 1, 3, 5, 2, 4, 6).flatten(3))
-
-
-def _channels_second(x: Float[Tensor, "N H W C"]) -> Float[Tensor, "N C H W"]:
-    """As PyTorch names them, while in memory they stay last."""
-    return x.permute(0, 3, 1, 2)
+    return Convolution(name, layer, layout is Layout.SHARED), Layout.CHANNELS
 
 
 def _batch_norm(name: str, layer: nn.Module, layout: Layout) -> Rule:
@@ -263,8 +209,7 @@ def _dropout(name: str, layer: nn.Module, layout: Layout) -> Rule:
 
 
 def _pixelwise(name: str, layer: nn.Module, layout: Layout) -> Rule:
-    """Layers without weights that treat all channels alike."""
-    return (lambda state, x: layer(x)), layout
+    return Pixelwise(layer), layout
 
 
 def _pooling(name: str, layer: nn.Module, layout: Layout) -> Rule:
@@ -323,7 +268,7 @@ def _pad(given: list[Layout], rest: list[Any], options: dict[str, Any]) -> Rule:
         if x.is_contiguous():
             return F.pad(x.unflatten(1, (_member_count(state), -1)), sizes).flatten(1, 2)
         own = x.permute(0, 2, 3, 1).unflatten(3, (_member_count(state), -1))
-        return _channels_second(F.pad(own, (c0, c1, 0, 0, w0, w1, h0, h1)).flatten(3))
+        return channels_second(F.pad(own, (c0, c1, 0, 0, w0, w1, h0, h1)).flatten(3))
 
     return apply, given[0]
 
@@ -378,10 +323,3 @@ def _member_count(state: Tensors) -> int:
 def _require(name: str, layout: Layout, *allowed: Layout) -> None:
     if layout not in allowed:
         raise NotFoldable(f"{name} gets {layout.value}")
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    """The layout that tensor cores want; elsewhere as it is."""
-    if x.device.type == "cuda" and x.ndim == 4:
-        return x.contiguous(memory_format=torch.channels_last)
-    return x

@@ -1,0 +1,91 @@
+"""Folded forms of single layers: what a convolution, or a layer without weights, does to (N, M·C, H, W)."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from degp.execution.ways import Tensors
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """M convolutions as one in groups; over inputs that all members share, as one with M times the kernels."""
+
+    name: str
+    layer: nn.Conv2d
+    shared: bool  # its inputs are (N, C, H, W)
+
+    def __call__(self, state: Tensors, x: Tensor) -> Tensor:
+        layer, weight = self.layer, state[f"{self.name}.weight"]
+        groups = 1 if self.shared else len(weight) * layer.groups
+        kernel = weight.flatten(0, 1)
+        bias = state[f"{self.name}.bias"].flatten() if layer.bias is not None else None
+        if self._strided and x.device.type == "cuda":
+            return strided_by_blocks(x, kernel, bias, layer.stride[0], int(layer.padding[0]), groups)
+        return F.conv2d(x, channels_last(kernel), bias, layer.stride, layer.padding, layer.dilation, groups)
+
+    @property
+    def _strided(self) -> bool:
+        sizes = (self.layer.stride, self.layer.kernel_size, self.layer.padding)
+        square = all(isinstance(size, tuple) and len({*size}) == 1 for size in sizes)
+        return square and self.layer.stride != (1, 1) and self.layer.dilation == (1, 1)
+
+
+@dataclass(frozen=True)
+class Pixelwise:
+    """A layer without weights that treats all channels alike."""
+
+    layer: nn.Module
+
+    def __call__(self, state: Tensors, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def strided_by_blocks(
+    x: Float[Tensor, "N C H W"],
+    kernel: Float[Tensor, "K D k k"],
+    bias: Float[Tensor, "K"] | None,
+    stride: int,
+    padding: int,
+    groups: int,
+) -> Float[Tensor, "N K h w"]:
+    """A convolution of stride s as one of stride 1, over blocks of s × s pixels whose pixels are channels.
+
+    The kernel grows by zeros to a multiple of s and is cut into blocks likewise. The sums are the same. cuDNN has fast
+    grouped convolutions of stride 1 on tensor cores where groups have as many kernels as channels; others it does group
+    after group, or in copies. So groups get kernels of zeros too, whose results are left out.
+    """
+    k, width = kernel.shape[-1], len(kernel) // groups
+    blocks = -(-k // stride)  # of the kernel, rounded up
+    ends = [stride * ((size + 2 * padding - k) // stride + blocks) - size - padding for size in x.shape[2:]]
+    inputs = _by_blocks(F.pad(x, (padding, ends[1], padding, ends[0])), stride, groups)
+    kernels = _by_blocks(F.pad(kernel, (0, blocks * stride - k) * 2), stride, 1)
+    missing = max(0, kernels.shape[1] - width) if groups > 1 else 0
+    if missing:
+        kernels = F.pad(kernels.unflatten(0, (groups, width)), (0, 0) * 3 + (0, missing)).flatten(0, 1)
+    y = F.conv2d(inputs, channels_last(kernels), groups=groups)
+    if missing:
+        y = channels_second(y.permute(0, 2, 3, 1).unflatten(3, (groups, -1))[..., :width].flatten(3))
+    return y if bias is None else y + bias.to(y).view(-1, 1, 1)
+
+
+def _by_blocks(x: Float[Tensor, "N GC H W"], size: int, groups: int) -> Float[Tensor, "N GCss h w"]:
+    """Blocks of size × size pixels as channels, those of a group side by side and a pixel's own next to each other."""
+    N, channels, H, W = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(N, H // size, size, W // size, size, groups, channels // groups)
+    return channels_second(pixels.permute(0, 1, 3, 5, 2, 4, 6).flatten(3))
+
+
+def channels_second(x: Float[Tensor, "N H W C"]) -> Float[Tensor, "N C H W"]:
+    """As PyTorch names them, while in memory they stay last."""
+    return x.permute(0, 3, 1, 2)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """The layout that tensor cores want; elsewhere as it is."""
+    if x.device.type == "cuda" and x.ndim == 4:
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
