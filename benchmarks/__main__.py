@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import decisions, divergence, estimators, images, members, ranks, shipping, steps, tables
+from benchmarks import chains, decisions, divergence, estimators, images, members, ranks, shipping, steps, tables
 from degp.report import save_results
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "tables": tables,
     "decisions": decisions,
     "images": images,
+    "chains": chains,
     "shipping": shipping,
     "ranks": ranks,
 }
@@ -39,8 +40,8 @@ def main(
         rows = BENCHMARKS[name].run()
         console.print(_table(BENCHMARKS[name].__doc__ or name, rows))
         records += [{"benchmark": name, **row} for row in rows]
-    if out is not None:
-        save_results(out, config={"names": chosen, "threads": torch.get_num_threads()}, records=records)
+        if out is not None:  # after each, so that none is lost when a later one fails
+            save_results(out, config={"names": chosen, "threads": torch.get_num_threads()}, records=records)
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
