@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import chains, decisions, divergence, estimators, images, members, ranks, shipping, steps, tables
+from benchmarks import convolutions, decisions, divergence, estimators, images, members, ranks, shipping, steps, tables
 from degp.report import save_results
 
 BENCHMARKS = {
@@ -19,7 +19,7 @@ BENCHMARKS = {
     "tables": tables,
     "decisions": decisions,
     "images": images,
-    "chains": chains,
+    "convolutions": convolutions,
     "shipping": shipping,
     "ranks": ranks,
 }

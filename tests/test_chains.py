@@ -1,11 +1,5 @@
 """Runs of equal convolutions are found, and give as one operation what they give one by one."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -134,21 +128,3 @@ def test_who_asks_for_gradients_gets_them():
         value.requires_grad_()
     Folded()(network, weights, {}, torch.randn(2, 3, 8, 8)).sum().backward()
     assert all(value.grad is not None and value.grad.isfinite().all() for value in weights.values())
-
-
-INTERPRETED = """
-import torch
-from degp.execution import chain_kernel
-for N, M, L, C, H, W in ((3, 3, 3, 16, 32, 32), (5, 2, 5, 32, 16, 16), (9, 2, 2, 16, 5, 8), (2, 1, 4, 16, 3, 64)):
-    x, kernels = torch.randn(N, H, W, M * C), torch.randn(M, L, C, C, 3, 3) / (9 * C) ** 0.5
-    torch.testing.assert_close(chain_kernel.launch(x, kernels), torch.ops.degp.chain(x, kernels), rtol=1e-4, atol=1e-4)
-"""
-
-
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton")
-def test_the_kernel_as_triton_interprets_it():
-    source = str(Path(chains.__file__).parents[2])
-    path = os.pathsep.join((source, os.environ.get("PYTHONPATH", "")))
-    subprocess.run(
-        [sys.executable, "-c", INTERPRETED], check=True, env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
-    )

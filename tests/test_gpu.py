@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from degp import Batch, Categorical, Ensemble, fit, objectives
 from degp.bandits import EnsembleAgent, Problem, Recipe
 from degp.data import CropAndFlip, Normalise
-from degp.execution import Beside, Compiled, Folded, Loop, beside, chains, compiled_forward
+from degp.execution import Beside, Compiled, Folded, Loop, beside, chains, compiled_forward, narrow
 from degp.execution.layers import strided_by_blocks
 from degp.nets import lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import NNGP, Centred, MonteCarloNNGP
@@ -29,7 +29,7 @@ from degp.training.step import TrainState
 
 HAS_GPU = torch.cuda.is_available()
 if HAS_GPU:
-    from degp.execution import chain_kernel
+    from degp.execution import triton_convolutions
 try:
     import pytest
 
@@ -231,7 +231,7 @@ def test_strided_convolutions_by_blocks_in_half_precision():
         assert_close(blocks.float(), expected, rtol=0.05, atol=0.05 * expected.std().item())
 
 
-def test_a_chain_in_one_kernel_is_its_convolutions():
+def test_narrow_convolutions_by_our_kernels_are_convolutions():
     generator = torch.Generator("cuda").manual_seed(0)
     for N, M, L, C, H, W in (
         (7, 3, 6, 16, 32, 32),
@@ -239,14 +239,36 @@ def test_a_chain_in_one_kernel_is_its_convolutions():
         (128, 10, 2, 16, 32, 32),
         (3, 2, 3, 16, 5, 8),
     ):
-        x = torch.randn(N, H, W, M * C, device="cuda", generator=generator).relu()
-        kernels = torch.randn(M, L, C, C, 3, 3, device="cuda", generator=generator) * (2 / (9 * C)) ** 0.5
-        exact = chains._one_by_one(x.double(), kernels.double())
-        for precision, digits in ((torch.bfloat16, 2**-8), (torch.float16, 2**-11)):
-            halves = x.to(precision), kernels.to(precision)
-            at_once = chain_kernel.launch(*halves)
-            off, usual = ((y.double() - exact).norm() / exact.norm() for y in (at_once, chains._one_by_one(*halves)))
-            assert off < 1.2 * usual + digits, (off, usual)
+        x, dy = torch.randn(2, N, H, W, M * C, device="cuda", generator=generator)
+        stack = torch.randn(M, L, C, C, 3, 3, device="cuda", generator=generator) * (2 / (9 * C)) ** 0.5
+        for precision in (torch.bfloat16, torch.float16):
+            for name, plain, given in (
+                ("chain", chains._one_by_one, (x.relu(), stack)),
+                ("narrow", narrow._plain, (x, stack[:, 0], False)),
+                ("narrow", narrow._plain, (x, stack[:, 0], True)),
+                ("kernel_gradient", narrow._plain_gradient, (x, dy, stack[:, 0])),
+            ):
+                exact = plain(*(g.double() if torch.is_tensor(g) else g for g in given))
+                halves = [g.to(precision) if torch.is_tensor(g) else g for g in given]
+                ours, usual = (
+                    (y.double() - exact).norm() / exact.norm()
+                    for y in (getattr(triton_convolutions, name)(*halves), plain(*halves))
+                )
+                assert ours < 1.2 * usual + 1e-4, (name, precision, ours, usual)
+
+
+def test_members_in_half_precision_have_the_gradients_of_a_loop():
+    inputs = torch.randn(B, 3, 32, 32, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    found = []
+    for way in (Compiled(Folded()), Folded(), Loop()):
+        torch.manual_seed(0)
+        ensemble = Ensemble(lambda: resnet(8, 4), 3, execution=way).cuda()
+        with torch.autocast("cuda", torch.bfloat16, enabled=way != Loop()), warnings.catch_warnings():
+            warnings.filterwarnings("error", message="convolutions run as PyTorch has them")
+            loss = ensemble(inputs).float().square().mean()
+        found.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(ensemble.parameters()))]))
+    for other in found[:2]:
+        assert (other - found[2]).norm() < 0.05 * found[2].norm()
 
 
 def test_the_priors_kernel_is_the_same_in_one_kernel():
@@ -256,29 +278,10 @@ def test_the_priors_kernel_is_the_same_in_one_kernel():
         prior = MonteCarloNNGP(lite_resnet_features(20), execution=way).cuda()
         kernel = prior.kernel(generator=torch.Generator("cuda").manual_seed(1))
         with torch.autocast("cuda", torch.bfloat16, enabled=way != Loop()), warnings.catch_warnings():
-            warnings.filterwarnings("error", message="convolutions run one after the other")
+            warnings.filterwarnings("error", message="convolutions run as PyTorch has them")
             grams.append(kernel(x, x))
     assert_close(grams[0], grams[1], rtol=0.02, atol=0.02)
     assert_close(grams[0], grams[2], rtol=0.05, atol=0.05)
-
-
-def test_where_the_kernel_fails_or_errs_convolutions_run_one_by_one():
-    x = torch.randn(2, 16, 16, 32, device="cuda", dtype=torch.bfloat16)
-    kernels = torch.randn(2, 2, 16, 16, 3, 3, device="cuda", dtype=torch.bfloat16)
-    launch = chain_kernel.launch
-    for broken in (None, lambda x, kernels: 2 * launch(x, kernels)):
-        chains._ways.clear()
-        chain_kernel.launch = broken
-        try:
-            with warnings.catch_warnings(record=True) as said:
-                warnings.simplefilter("always")
-                first, second = torch.ops.degp.chain(x, kernels), torch.ops.degp.chain(x, kernels)
-        finally:
-            chain_kernel.launch = launch
-            chains._ways.clear()
-        assert len(said) == 1 and "one after the other" in str(said[0].message)
-        assert_close(first, chains._one_by_one(x, kernels))
-        assert_close(second, first)
 
 
 def test_bandits_play_on_a_gpu():

@@ -1,11 +1,10 @@
 """Runs of equal 3 × 3 convolutions with ReLUs between them, as the prior's networks have: one kernel for a whole run.
 
-A convolution of 16 channels does so little with each number that a GPU spends its time on reading and writing them, and
-on the zeros that fill cuDNN's tiles of 64 channels. Here a few images of one network stay with the processor that began
-on them: what it writes after one layer it finds in its cache for the next. For passes that nobody asks the gradient of.
+A convolution of 16 channels does so little with each number that a GPU spends its time on reading and writing them.
+Here a few images of one network stay with the processor that began on them: what it writes after one layer it finds in
+its cache for the next. For passes that nobody asks the gradient of.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,16 +15,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from degp.execution.layers import Convolution, Pixelwise, channels_last, channels_second
+from degp.execution.either import Either
+from degp.execution.layers import Convolution, Pixelwise
+from degp.execution.layout import by_pixels, channels_last, channels_second
+from degp.execution.narrow import has_kernel, is_narrow
 from degp.execution.ways import Tensors
 
 Step = tuple[str, Callable[..., Tensor], tuple[str, ...]]  # the value's name, what gives it, the values it takes
-
-CHANNELS = (16, 32, 64)  # which the kernel can have
-ROW = (8, 16, 32, 64)  # pixels of an image's row
-HALVES = (torch.bfloat16, torch.float16)
-SLACK = 0.05  # between two sums of half precision, relative to all
-REPEATS, MARGIN = 10, 0.05  # passes in one measurement, and by how much one kernel must be faster: ties fall one way
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class Chain:
         kernels = [state[f"{layer.name}.weight"] for layer in self.layers]
         if _for_one_kernel(x, kernels):
             together = torch.stack(kernels, 1).to(x.dtype)
-            return channels_second(torch.ops.degp.chain(x.permute(0, 2, 3, 1).contiguous(), together))
+            return channels_second(torch.ops.degp.chain(by_pixels(x), together))
         for layer in self.layers:
             x = F.relu(layer(state, x))
         return x
@@ -92,79 +88,29 @@ def _merged(run: list[Step]) -> Step:
 
 
 def _is_link(operation: Callable[..., Tensor]) -> TypeGuard[Convolution]:
-    if not isinstance(operation, Convolution) or operation.shared:
-        return False
-    layer = operation.layer
-    equal = layer.in_channels == layer.out_channels and layer.groups == 1 and layer.bias is None
-    plain = layer.kernel_size == (3, 3) and layer.padding == (1, 1) and layer.stride == layer.dilation == (1, 1)
-    return equal and plain
+    return isinstance(operation, Convolution) and not operation.shared and is_narrow(operation.layer)
 
 
 def _for_one_kernel(x: Float[Tensor, "N MC H W"], kernels: list[Float[Tensor, "M C C 3 3"]]) -> bool:
     wanted = torch.is_grad_enabled() and any(value.requires_grad for value in (x, *kernels))
-    fits = kernels[0].shape[1] in CHANNELS and x.shape[3] in ROW and x.dtype in HALVES
-    return x.device.type == "cuda" and fits and not wanted
+    return has_kernel(x, kernels[0]) and not wanted
 
 
 # The operation, opaque to torch.compile ---------------------------------------------------------------------------
-
-
-Together = Callable[[Tensor, Tensor], Tensor]
-
-
-def _chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
-    return _way_for(x, kernels)(x, kernels)
 
 
 def _one_by_one(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
     y = channels_second(x)
     for kernel in kernels.unbind(1):
         y = F.relu(F.conv2d(y, channels_last(kernel.flatten(0, 1)), padding=1, groups=len(kernel)))
-    return y.permute(0, 2, 3, 1).contiguous()
+    return by_pixels(y)
 
 
-_ways: dict[tuple[object, ...], Together] = {}
+def _chain(x: Tensor, kernels: Tensor) -> Tensor:
+    return _either(x, kernels)
 
 
-def _way_for(x: Tensor, kernels: Tensor) -> Together:
-    """All layers at once where that is faster, measured when sizes are new; a graph under capture cannot measure."""
-    sizes = x.device, x.dtype, x.shape, kernels.shape
-    if sizes not in _ways and x.device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
-        _ways[sizes] = _measured(x, kernels)
-    return _ways.get(sizes, _one_by_one)
-
-
-def _measured(x: Tensor, kernels: Tensor) -> Together:
-    try:
-        from degp.execution import chain_kernel
-
-        expected, found = _one_by_one(x, kernels).float(), chain_kernel.launch(x, kernels).float()
-        if not torch.norm(found - expected) <= SLACK * torch.norm(expected):
-            raise ArithmeticError("its numbers are not those of the convolutions")
-        at_once, apart = (_milliseconds(way, x, kernels) for way in (chain_kernel.launch, _one_by_one))
-        return chain_kernel.launch if at_once < (1 - MARGIN) * apart else _one_by_one
-    except Exception as error:  # Triton's are many: no Triton, no compiler, no room, a GPU that it does not know
-        reason = str(error).splitlines()[0]
-        warnings.warn(
-            f"convolutions run one after the other, because one kernel cannot do them: {reason}", stacklevel=2
-        )
-        return _one_by_one
-
-
-def _milliseconds(way: Together, x: Tensor, kernels: Tensor) -> float:
-    """The shortest of three times for `REPEATS` passes, one queued behind the other."""
-    times = []
-    for _ in range(3):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(REPEATS):
-            way(x, kernels)
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return min(times)
-
-
+_either = Either(_one_by_one, "chain")
 _operation = torch.library.custom_op(
     "degp::chain", _chain, mutates_args=(), schema="(Tensor x, Tensor kernels) -> Tensor"
 )

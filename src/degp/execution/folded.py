@@ -18,7 +18,8 @@ from jaxtyping import Shaped
 from torch import Tensor, fx, nn
 
 from degp.execution.chains import Step, chained
-from degp.execution.layers import Convolution, Pixelwise, channels_last, channels_second
+from degp.execution.layers import Convolution, Pixelwise
+from degp.execution.layout import channels_last, channels_second
 from degp.execution.ways import Tensors
 
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from degp.execution.layout import channels_last, channels_second
+from degp.execution.narrow import has_kernel, is_narrow, narrow
 from degp.execution.ways import Tensors
 
 
@@ -23,6 +24,8 @@ class Convolution:
         groups = 1 if self.shared else len(weight) * layer.groups
         kernel = weight.flatten(0, 1)
         bias = state[f"{self.name}.bias"].flatten() if layer.bias is not None else None
+        if not self.shared and is_narrow(layer) and has_kernel(x, weight):
+            return narrow(x, weight)
         if self._strided and x.device.type == "cuda":
             return strided_by_blocks(x, kernel, bias, layer.stride[0], int(layer.padding[0]), groups)
         return F.conv2d(x, channels_last(kernel), bias, layer.stride, layer.padding, layer.dilation, groups)
@@ -77,15 +80,3 @@ def _by_blocks(x: Float[Tensor, "N GC H W"], size: int, groups: int) -> Float[Te
     N, channels, H, W = x.shape
     pixels = x.permute(0, 2, 3, 1).reshape(N, H // size, size, W // size, size, groups, channels // groups)
     return channels_second(pixels.permute(0, 1, 3, 5, 2, 4, 6).flatten(3))
-
-
-def channels_second(x: Float[Tensor, "N H W C"]) -> Float[Tensor, "N C H W"]:
-    """As PyTorch names them, while in memory they stay last."""
-    return x.permute(0, 3, 1, 2)
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """The layout that tensor cores want; elsewhere as it is."""
-    if x.device.type == "cuda" and x.ndim == 4:
-        return x.contiguous(memory_format=torch.channels_last)
-    return x
