@@ -257,6 +257,14 @@ def test_narrow_convolutions_by_our_kernels_are_convolutions():
                 assert ours < 1.2 * usual + 1e-4, (name, precision, ours, usual)
 
 
+def test_the_operations_keep_what_they_promise_to_torch_compile():
+    x, dy = torch.randn(2, 4, 32, 32, 32, device="cuda").bfloat16()
+    stack = torch.randn(2, 3, 16, 16, 3, 3, device="cuda").bfloat16()
+    torch.library.opcheck(torch.ops.degp.chain.default, (x, stack))
+    torch.library.opcheck(torch.ops.degp.narrow.default, (x, stack[:, 0], True))
+    torch.library.opcheck(torch.ops.degp.narrow_kernel_gradient.default, (x, dy, stack[:, 0]))
+
+
 def test_members_in_half_precision_have_the_gradients_of_a_loop():
     inputs = torch.randn(B, 3, 32, 32, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
     found = []

@@ -37,7 +37,7 @@ def kernel_gradient(
     blocks = -(-N // images)
     sums = x.new_empty(blocks, M, 3, 4, C, C, dtype=torch.float32)  # rows and columns of taps, channels in and out
     _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, **TUNED)
-    return sums.sum(0)[:, :, :3].permute(0, 4, 3, 1, 2).to(kernel.dtype)
+    return sums.sum(0)[:, :, :3].permute(0, 4, 3, 1, 2).to(kernel.dtype).contiguous()
 
 
 def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
