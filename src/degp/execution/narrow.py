@@ -53,9 +53,8 @@ def narrow(x: Float[Tensor, "N MC H W"], kernel: Float[Tensor, "M C C 3 3"]) -> 
 def _plain(
     x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"], adjoint: bool
 ) -> Float[Tensor, "N H W MC"]:
-    if adjoint:
-        kernel = kernel.transpose(1, 2).flip(3, 4)
-    y = F.conv2d(channels_second(x), channels_last(kernel.flatten(0, 1)), padding=1, groups=len(kernel))
+    convolve = F.conv_transpose2d if adjoint else F.conv2d
+    y = convolve(channels_second(x), channels_last(kernel.flatten(0, 1)), padding=1, groups=len(kernel))
     return by_pixels(y)
 
 
