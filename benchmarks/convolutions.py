@@ -35,14 +35,14 @@ def _stage(layers: int, channels: int, size: int) -> list[dict[str, Any]]:
     return [
         _compared(f"{channels} channels: {name}", own, plain, 1e3 * 2 * image / BANDWIDTH)
         for name, own, plain in (
-            ("forward", _of(ours.narrow, x, kernel, False), _of(narrow._plain, x, kernel, False)),
-            ("gradient by inputs", _of(ours.narrow, dy, kernel, True), _of(narrow._plain, dy, kernel, True)),
+            ("forward", _of(ours.narrow, x, kernel, False), _of(narrow.plain, x, kernel, False)),
+            ("gradient by inputs", _of(ours.narrow, dy, kernel, True), _of(narrow.plain, dy, kernel, True)),
             (
                 "gradient by kernels",
                 _of(ours.kernel_gradient, x, dy, kernel),
-                _of(narrow._plain_gradient, x, dy, kernel),
+                _of(narrow.plain_gradient, x, dy, kernel),
             ),
-            (f"{layers} with ReLUs, forward", _of(ours.chain, x, stack), _of(chains._one_by_one, x, stack)),
+            (f"{layers} with ReLUs, forward", _of(ours.chain, x, stack), _of(chains.one_by_one, x, stack)),
         )
     ]
 

@@ -243,10 +243,10 @@ def test_narrow_convolutions_by_our_kernels_are_convolutions():
         stack = torch.randn(M, L, C, C, 3, 3, device="cuda", generator=generator) * (2 / (9 * C)) ** 0.5
         for precision in (torch.bfloat16, torch.float16):
             for name, plain, given in (
-                ("chain", chains._one_by_one, (x.relu(), stack)),
-                ("narrow", narrow._plain, (x, stack[:, 0], False)),
-                ("narrow", narrow._plain, (x, stack[:, 0], True)),
-                ("kernel_gradient", narrow._plain_gradient, (x, dy, stack[:, 0])),
+                ("chain", chains.one_by_one, (x.relu(), stack)),
+                ("narrow", narrow.plain, (x, stack[:, 0], False)),
+                ("narrow", narrow.plain, (x, stack[:, 0], True)),
+                ("kernel_gradient", narrow.plain_gradient, (x, dy, stack[:, 0])),
             ):
                 exact = plain(*(g.double() if torch.is_tensor(g) else g for g in given))
                 halves = [g.to(precision) if torch.is_tensor(g) else g for g in given]

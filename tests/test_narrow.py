@@ -159,11 +159,11 @@ for N, M, L, C, H, W in ((3, 3, 3, 16, 32, 32), (5, 2, 5, 32, 16, 16), (9, 2, 2,
     x, dy = torch.randn(2, N, H, W, M * C)
     stack = torch.randn(M, L, C, C, 3, 3) / (9 * C) ** 0.5
     first = stack[:, 0]
-    assert_close(kernels.chain(x, stack), chains._one_by_one(x, stack), rtol=1e-4, atol=1e-4)
+    assert_close(kernels.chain(x, stack), chains.one_by_one(x, stack), rtol=1e-4, atol=1e-4)
     for adjoint in (False, True):
-        assert_close(kernels.narrow(x, first, adjoint), narrow._plain(x, first, adjoint), rtol=1e-4, atol=1e-4)
+        assert_close(kernels.narrow(x, first, adjoint), narrow.plain(x, first, adjoint), rtol=1e-4, atol=1e-4)
     found = kernels.kernel_gradient(x, dy, first)
-    assert_close(found, narrow._plain_gradient(x, dy, first), rtol=1e-4, atol=1e-3)
+    assert_close(found, narrow.plain_gradient(x, dy, first), rtol=1e-4, atol=1e-3)
     assert found.is_contiguous()  # as torch.compile has been told
 """
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from degp.execution.either import Either
 from degp.execution.layers import Convolution, Pixelwise
-from degp.execution.layout import by_pixels, channels_last, channels_second
-from degp.execution.narrow import has_kernel, is_narrow
+from degp.execution.layout import by_pixels, channels_second
+from degp.execution.narrow import has_kernel, is_narrow, plain
 from degp.execution.ways import Tensors
 
 Step = tuple[str, Callable[..., Tensor], tuple[str, ...]]  # the value's name, what gives it, the values it takes
@@ -26,7 +26,7 @@ Step = tuple[str, Callable[..., Tensor], tuple[str, ...]]  # the value's name, w
 
 @dataclass(frozen=True)
 class Chain:
-    """x ← ReLU(Wₗ * x), layer after layer, with as many channels after each as before."""
+    """x ← ReLU(Kₗ * x), layer after layer, with as many channels after each as before."""
 
     layers: tuple[Convolution, ...]
 
@@ -99,19 +99,14 @@ def _for_one_kernel(x: Float[Tensor, "N MC H W"], kernels: list[Float[Tensor, "M
 # The operation, opaque to torch.compile ---------------------------------------------------------------------------
 
 
-def _one_by_one(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
-    y = channels_second(x)
+def one_by_one(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
+    """ReLU(K_L * … ReLU(K₁ * x)), as PyTorch has it."""
     for kernel in kernels.unbind(1):
-        y = F.relu(F.conv2d(y, channels_last(kernel.flatten(0, 1)), padding=1, groups=len(kernel)))
-    return by_pixels(y)
+        x = F.relu(plain(x, kernel))
+    return x
 
 
-def _chain(x: Tensor, kernels: Tensor) -> Tensor:
-    return _either(x, kernels)
-
-
-_either = Either(_one_by_one, "chain")
 _operation = torch.library.custom_op(
-    "degp::chain", _chain, mutates_args=(), schema="(Tensor x, Tensor kernels) -> Tensor"
+    "degp::chain", Either(one_by_one, "chain"), mutates_args=(), schema="(Tensor x, Tensor kernels) -> Tensor"
 )
 _operation.register_fake(lambda x, kernels: torch.empty_like(x, memory_format=torch.contiguous_format))

@@ -50,17 +50,19 @@ def narrow(x: Float[Tensor, "N MC H W"], kernel: Float[Tensor, "M C C 3 3"]) -> 
 # The operations, opaque to torch.compile --------------------------------------------------------------------------
 
 
-def _plain(
-    x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"], adjoint: bool
+def plain(
+    x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"], adjoint: bool = False
 ) -> Float[Tensor, "N H W MC"]:
+    """K x, or K* x, as PyTorch has it."""
     convolve = F.conv_transpose2d if adjoint else F.conv2d
     y = convolve(channels_second(x), channels_last(kernel.flatten(0, 1)), padding=1, groups=len(kernel))
     return by_pixels(y)
 
 
-def _plain_gradient(
+def plain_gradient(
     x: Float[Tensor, "N H W MC"], dy: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"]
 ) -> Float[Tensor, "M C C 3 3"]:
+    """dK, as PyTorch has it."""
     once, none = (1, 1), (0, 0)
     _, found, _ = torch.ops.aten.convolution_backward(
         channels_second(dy),
@@ -78,24 +80,16 @@ def _plain_gradient(
     return found.unflatten(0, (len(kernel), -1)).contiguous()
 
 
-_either, _either_gradient = Either(_plain, "narrow"), Either(_plain_gradient, "kernel_gradient")
-
-
-def _narrow(x: Tensor, kernel: Tensor, adjoint: bool) -> Tensor:
-    return _either(x, kernel, adjoint)
-
-
-def _kernel_gradient(x: Tensor, dy: Tensor, kernel: Tensor) -> Tensor:
-    return _either_gradient(x, dy, kernel)
-
-
 _operation = torch.library.custom_op(
-    "degp::narrow", _narrow, mutates_args=(), schema="(Tensor x, Tensor kernel, bool adjoint) -> Tensor"
+    "degp::narrow",
+    Either(plain, "narrow"),
+    mutates_args=(),
+    schema="(Tensor x, Tensor kernel, bool adjoint) -> Tensor",
 )
 _operation.register_fake(lambda x, kernel, adjoint: torch.empty_like(x, memory_format=torch.contiguous_format))
 _gradient_operation = torch.library.custom_op(
     "degp::narrow_kernel_gradient",
-    _kernel_gradient,
+    Either(plain_gradient, "kernel_gradient"),
     mutates_args=(),
     schema="(Tensor x, Tensor dy, Tensor kernel) -> Tensor",
 )

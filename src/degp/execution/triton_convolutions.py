@@ -1,6 +1,6 @@
 """The Triton kernels of `narrow` and `chains`; imported only where there is Triton.
 
-Both take images row by row. A tile has as many pixels as a tensor core takes at once, one row of each of a few images;
+All take images row by row. A tile has as many pixels as a tensor core takes at once, one row of each of a few images;
 row y of the inputs ends the sums of row y - 1, goes on with those of row y and begins those of row y + 1.
 """
 
@@ -52,6 +52,14 @@ def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -
 
 
 @triton.jit
+def _part(N, M, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, IMAGES: tl.constexpr):
+    """A program's number, its network, how many images there are from its first one on, and where that begins."""
+    program = tl.program_id(0).to(tl.int64)
+    first, member = IMAGES * (program // M), program % M
+    return program, member, N - first, first * (H * W * C) * M + member * C
+
+
+@triton.jit
 def _narrow(
     inputs,
     kernels,
@@ -64,11 +72,9 @@ def _narrow(
     IMAGES: tl.constexpr,
     ADJOINT: tl.constexpr,
 ):
-    program = tl.program_id(0).to(tl.int64)
-    first, member = IMAGES * (program // M), program % M
-    folded = first * (H * W * C) * M + member * C  # of the first image's first pixel
+    _, member, left, folded = _part(N, M, C, H, W, IMAGES)
     kernel = kernels + member * (9 * C * C)
-    _layer(inputs + folded, M * C, outputs + folded, M * C, kernel, N - first, C, H, W, IMAGES, ADJOINT, False)
+    _layer(inputs + folded, M * C, outputs + folded, M * C, kernel, left, C, H, W, IMAGES, ADJOINT, False)
 
 
 @triton.jit
@@ -83,14 +89,12 @@ def _kernel_gradient(
     W: tl.constexpr,
     IMAGES: tl.constexpr,
 ):
-    program = tl.program_id(0).to(tl.int64)
-    first, member = IMAGES * (program // M), program % M
-    folded = first * (H * W * C) * M + member * C
+    program, _, left, folded = _part(N, M, C, H, W, IMAGES)
     stride = M * C  # from a pixel to the next
 
     place, channel = tl.arange(0, IMAGES * W), tl.arange(0, C)
     image, x = place // W, place % W
-    pixel, there = image * (H * W) + x, (image < N - first)[:, None]
+    pixel, there = image * (H * W) + x, (image < left)[:, None]
     column = tl.arange(0, 4 * C)  # channels of the pixel to the left, of this one, of the next, and zeros
     shift = column // C - 1
     beside = x[:, None] + shift
@@ -130,13 +134,10 @@ def _chain(
     W: tl.constexpr,
     IMAGES: tl.constexpr,
 ):
-    program = tl.program_id(0).to(tl.int64)
-    first, member = IMAGES * (program // M), program % M
-    folded = first * (H * W * C) * M + member * C
+    program, member, left, folded = _part(N, M, C, H, W, IMAGES)
     size = IMAGES * H * W * C
     own = scratch + program * 2 * size
     kernel = kernels + member * (LAYERS * 9 * C * C)
-    left = N - first  # images from here on: fewer than IMAGES at the end
 
     _layer(inputs + folded, M * C, own, C, kernel, left, C, H, W, IMAGES, False, True)
     for layer in range(1, LAYERS - 1):
