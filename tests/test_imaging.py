@@ -447,6 +447,13 @@ def test_a_label_has_one_stroke_in_all_panels_and_in_their_legend():
     assert strokes["DE-GP a"] != strokes["DE-GP b"]
 
 
+def test_many_forms_of_a_method_look_different():
+    line = [([0, 1], [0.0, 1.0])]
+    figure = line_panels({"one": {f"DE-GP α = {n}": line for n in range(9)}}, x_label="x", y_label="y")
+    named = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    assert len({(str(line.get_color()), line.get_linestyle()) for line in named}) == 9
+
+
 def test_four_forms_of_a_method_look_different_and_their_long_labels_stay_in_the_picture():
     labels = [f"DE-GP α = 0.01, β = 0.1, prior lite resnet20 S=64 number {number}" for number in range(4)]
     figure = line_panels({"panel": {label: [([1, 2], [0.3, 0.2])] for label in labels}}, x_label="x", y_label="y")

@@ -105,4 +105,5 @@ def _style(method: str, number: int) -> dict[str, Any]:
 
     share, grey = SHADES[number % len(SHADES)]
     colour = tuple(share * part + (1 - share) * grey for part in to_rgb(COLOURS.get(method, "#888888")))
-    return {"color": colour, "linestyle": STYLES[number % len(STYLES)]}
+    stroke = STYLES[(number + number // len(SHADES)) % len(STYLES)]  # a shade that comes again has another
+    return {"color": colour, "linestyle": stroke}
