@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 PLACES = 64  # pixels of a tile
-TUNED = {"num_warps": 4, "num_stages": 2}
+STAGES = 3  # rows under way at once
 
 
 def narrow(
@@ -24,7 +24,9 @@ def narrow(
     (N, H, W, _), (M, C) = x.shape, kernel.shape[:2]
     images = PLACES // W
     outputs = torch.empty_like(x)
-    _narrow[(-(-N // images) * M,)](x, kernel.contiguous(), outputs, N, M, C, H, W, images, adjoint, **TUNED)
+    _narrow[(-(-N // images) * M,)](
+        x, kernel.contiguous(), outputs, N, M, C, H, W, images, adjoint, num_warps=C // 8, num_stages=STAGES
+    )
     return outputs
 
 
@@ -36,7 +38,7 @@ def kernel_gradient(
     images = PLACES // W
     blocks = -(-N // images)
     sums = x.new_empty(blocks, M, 3, 4, C, C, dtype=torch.float32)  # rows and columns of taps, channels in and out
-    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, **TUNED)
+    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, num_warps=4)
     return sums.sum(0)[:, :, :3].permute(0, 4, 3, 1, 2).to(kernel.dtype).contiguous()
 
 
@@ -47,7 +49,9 @@ def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -
     programs = -(-N // images) * M
     scratch = x.new_empty(programs, 2, images * H * W, C)  # what a program writes in one layer and reads in the next
     outputs = torch.empty_like(x)
-    _chain[(programs,)](x, kernels.contiguous(), scratch, outputs, N, M, L, C, H, W, images, **TUNED)
+    _chain[(programs,)](
+        x, kernels.contiguous(), scratch, outputs, N, M, L, C, H, W, images, num_warps=C // 8, num_stages=STAGES
+    )
     return outputs
 
 
