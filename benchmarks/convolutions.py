@@ -29,7 +29,7 @@ def _stage(layers: int, channels: int, size: int) -> list[dict[str, Any]]:
 
     generator = torch.Generator("cuda").manual_seed(0)
     x, dy = torch.randn(2, B, size, size, NETWORKS * channels, device="cuda", generator=generator).bfloat16()
-    stack = torch.randn(NETWORKS, layers, channels, channels, 3, 3, device="cuda", generator=generator)
+    stack = torch.randn(NETWORKS, layers, channels, 3, 3, channels, device="cuda", generator=generator)
     stack = (stack * (2 / (9 * channels)) ** 0.5).bfloat16()
     kernel, image = stack[:, 0].contiguous(), x.numel() * x.element_size()
     return [

@@ -22,7 +22,7 @@ from degp.execution import (
     fastest,
     folded,
 )
-from degp.execution.layers import strided_by_blocks
+from degp.execution.layers import Convolution, as_product, strided_by_blocks
 from degp.nets import lenet, lenet_features, lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import MonteCarloNNGP
 
@@ -128,6 +128,39 @@ def test_many_channels_to_few_by_blocks_is_the_same_convolution():
     blocks, plain = strided_by_blocks(x, kernel, bias, 2, 1, groups=3), F.conv2d(x, kernel, bias, 2, 1, groups=3)
     assert_close(blocks, plain)
     assert_close(*(torch.autograd.grad(y.square().sum(), x) for y in (blocks, plain)))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    "channels, k, stride, padding", [(3, 3, 1, 1), (1, 5, 1, 2), (1, 5, 1, 0), (3, 4, 3, 1), (8, 1, 2, 0)]
+)
+def test_a_convolution_of_few_channels_as_a_product_is_that_convolution(channels, k, stride, padding, bias):
+    generator = torch.Generator().manual_seed(0)
+    x, kernel, shift = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in ((2, channels, 7, 9), (5, channels, k, k), (5,))
+    )
+    shift = shift if bias else None
+    product, plain = as_product(x, kernel, shift, stride, padding), F.conv2d(x, kernel, shift, stride, padding)
+    assert_close(product, plain)
+    wanted = [value for value in (x, kernel, shift) if value is not None]
+    assert_close(*(torch.autograd.grad(y.square().sum(), wanted) for y in (product, plain)))
+
+
+@pytest.mark.parametrize(
+    "few, layer",
+    [
+        (True, nn.Conv2d(3, 16, 3, padding=1)),
+        (True, nn.Conv2d(1, 6, 5)),
+        (False, nn.Conv2d(16, 16, 3, padding=1)),
+        (False, nn.Conv2d(3, 16, 3, padding=1, dilation=2)),
+        (False, nn.Conv2d(3, 16, (3, 1))),
+        (False, nn.Conv2d(3, 16, 3, padding="same")),
+    ],
+)
+def test_which_convolutions_are_products(few, layer):
+    assert Convolution("layer", layer, shared=True).has_few_channels is few
+    assert not Convolution("layer", layer, shared=False).has_few_channels
 
 
 def test_channels_stay_last_where_they_are_so():

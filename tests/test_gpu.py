@@ -19,7 +19,7 @@ from degp import Batch, Categorical, Ensemble, fit, objectives
 from degp.bandits import EnsembleAgent, Problem, Recipe
 from degp.data import CropAndFlip, Normalise
 from degp.execution import Beside, Compiled, Folded, Loop, beside, chains, compiled_forward, narrow
-from degp.execution.layers import strided_by_blocks
+from degp.execution.layers import as_product, strided_by_blocks
 from degp.nets import lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import NNGP, Centred, MonteCarloNNGP
 from degp.sklearn import DEGPClassifier, DEGPRegressor
@@ -231,6 +231,17 @@ def test_strided_convolutions_by_blocks_in_half_precision():
         assert_close(blocks.float(), expected, rtol=0.05, atol=0.05 * expected.std().item())
 
 
+def test_convolutions_of_few_channels_in_half_precision():
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(5, 3, 8, 8, device="cuda", generator=generator).contiguous(memory_format=torch.channels_last)
+    kernel = torch.randn(48, 3, 3, 3, device="cuda", generator=generator)
+    with torch.autocast("cuda", torch.bfloat16):
+        product = as_product(x, kernel, None, 1, 1)
+    assert product.dtype == torch.bfloat16 and product.is_contiguous(memory_format=torch.channels_last)
+    expected = F.conv2d(x, kernel, padding=1)
+    assert_close(product.float(), expected, rtol=0.05, atol=0.05 * expected.std().item())
+
+
 def test_narrow_convolutions_by_our_kernels_are_convolutions():
     generator = torch.Generator("cuda").manual_seed(0)
     for N, M, L, C, H, W in (
@@ -240,7 +251,7 @@ def test_narrow_convolutions_by_our_kernels_are_convolutions():
         (3, 2, 3, 16, 5, 8),
     ):
         x, dy = torch.randn(2, N, H, W, M * C, device="cuda", generator=generator)
-        stack = torch.randn(M, L, C, C, 3, 3, device="cuda", generator=generator) * (2 / (9 * C)) ** 0.5
+        stack = torch.randn(M, L, C, 3, 3, C, device="cuda", generator=generator) * (2 / (9 * C)) ** 0.5
         for precision in (torch.bfloat16, torch.float16):
             for name, plain, given in (
                 ("chain", chains.one_by_one, (x.relu(), stack)),
@@ -259,7 +270,7 @@ def test_narrow_convolutions_by_our_kernels_are_convolutions():
 
 def test_the_operations_keep_what_they_promise_to_torch_compile():
     x, dy = torch.randn(2, 4, 32, 32, 32, device="cuda").bfloat16()
-    stack = torch.randn(2, 3, 16, 16, 3, 3, device="cuda").bfloat16()
+    stack = torch.randn(2, 3, 16, 3, 3, 16, device="cuda").bfloat16()
     torch.library.opcheck(torch.ops.degp.chain.default, (x, stack))
     torch.library.opcheck(torch.ops.degp.narrow.default, (x, stack[:, 0], True))
     torch.library.opcheck(torch.ops.degp.narrow_kernel_gradient.default, (x, dy, stack[:, 0]))

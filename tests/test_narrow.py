@@ -63,27 +63,27 @@ sizes = {
 
 @given(**sizes)
 def test_it_is_each_networks_own_convolution(members, images, height, width):
-    x, kernel = drawn(images, height, width, members * 4), drawn(members, 4, 4, 3, 3, seed=1)
+    x, kernel = drawn(images, height, width, members * 4), drawn(members, 4, 3, 3, 4, seed=1)
     for own, k, y in zip(x.split(4, 3), kernel, convolve(x, kernel, False).split(4, 3), strict=True):
-        assert_close(y, F.conv2d(own.permute(0, 3, 1, 2), k, padding=1).permute(0, 2, 3, 1))
+        assert_close(y, F.conv2d(own.permute(0, 3, 1, 2), k.permute(0, 3, 1, 2), padding=1).permute(0, 2, 3, 1))
 
 
 @given(**sizes)
 def test_the_adjoint_is_the_adjoint(members, images, height, width):
     x, y = drawn(images, height, width, members * 2), drawn(images, height, width, members * 2, seed=1)
-    kernel = drawn(members, 2, 2, 3, 3, seed=2)
+    kernel = drawn(members, 2, 3, 3, 2, seed=2)
     assert_close((y * convolve(x, kernel, False)).sum(), (convolve(y, kernel, True) * x).sum())
 
 
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_gradients_are_those_of_differences(adjoint):
-    x, kernel = drawn(2, 3, 4, 6).requires_grad_(), drawn(3, 2, 2, 3, 3, seed=1).requires_grad_()
+    x, kernel = drawn(2, 3, 4, 6).requires_grad_(), drawn(3, 2, 3, 3, 2, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, kernel: convolve(x, kernel, adjoint), (x, kernel))
     assert torch.autograd.gradcheck(lambda x: convolve(x, kernel.detach(), adjoint), (x,))
 
 
 def test_torch_finds_the_operations_sound():
-    x, dy, kernel = drawn(2, 4, 5, 6).requires_grad_(), drawn(2, 4, 5, 6), drawn(3, 2, 2, 3, 3).requires_grad_()
+    x, dy, kernel = drawn(2, 4, 5, 6).requires_grad_(), drawn(2, 4, 5, 6), drawn(3, 2, 3, 3, 2).requires_grad_()
     torch.library.opcheck(convolve.default, (x, kernel, False))
     torch.library.opcheck(kernel_gradient.default, (x.detach(), dy, kernel.detach()))
 
@@ -157,7 +157,7 @@ from torch.testing import assert_close
 
 for N, M, L, C, H, W in ((3, 3, 3, 16, 32, 32), (5, 2, 5, 32, 16, 16), (9, 2, 2, 16, 5, 8), (2, 1, 4, 16, 3, 64)):
     x, dy = torch.randn(2, N, H, W, M * C)
-    stack = torch.randn(M, L, C, C, 3, 3) / (9 * C) ** 0.5
+    stack = torch.randn(M, L, C, 3, 3, C) / (9 * C) ** 0.5
     first = stack[:, 0]
     assert_close(kernels.chain(x, stack), chains.one_by_one(x, stack), rtol=1e-4, atol=1e-4)
     for adjoint in (False, True):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from degp.execution.either import Either
 from degp.execution.layers import Convolution, Pixelwise
 from degp.execution.layout import by_pixels, channels_second
-from degp.execution.narrow import has_kernel, is_narrow, plain
+from degp.execution.narrow import by_taps, has_kernel, is_narrow, plain
 from degp.execution.ways import Tensors
 
 Step = tuple[str, Callable[..., Tensor], tuple[str, ...]]  # the value's name, what gives it, the values it takes
@@ -33,7 +33,7 @@ class Chain:
     def __call__(self, state: Tensors, x: Float[Tensor, "N MC H W"]) -> Float[Tensor, "N MC H W"]:
         kernels = [state[f"{layer.name}.weight"] for layer in self.layers]
         if _for_one_kernel(x, kernels):
-            together = torch.stack(kernels, 1).to(x.dtype)
+            together = by_taps(torch.stack(kernels, 1)).to(x.dtype)
             return channels_second(torch.ops.degp.chain(by_pixels(x), together))
         for layer in self.layers:
             x = F.relu(layer(state, x))
@@ -99,7 +99,7 @@ def _for_one_kernel(x: Float[Tensor, "N MC H W"], kernels: list[Float[Tensor, "M
 # The operation, opaque to torch.compile ---------------------------------------------------------------------------
 
 
-def one_by_one(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
+def one_by_one(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C 3 3 C"]) -> Float[Tensor, "N H W MC"]:
     """ReLU(K_L * … ReLU(K₁ * x)), as PyTorch has it."""
     for kernel in kernels.unbind(1):
         x = F.relu(plain(x, kernel))

@@ -1,5 +1,6 @@
 """Folded forms of single layers: what a convolution, or a layer without weights, does to (N, M·C, H, W)."""
 
+import math
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 from degp.execution.layout import channels_last, channels_second
 from degp.execution.narrow import has_kernel, is_narrow, narrow
 from degp.execution.ways import Tensors
+
+FEW = 64  # numbers in a kernel of one network
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,25 @@ class Convolution:
         bias = state[f"{self.name}.bias"].flatten() if layer.bias is not None else None
         if not self.shared and is_narrow(layer) and has_kernel(x, weight):
             return narrow(x, weight)
+        if self.has_few_channels and x.device.type == "cuda":
+            return as_product(x, kernel, bias, layer.stride[0], int(layer.padding[0]))
         if self._strided and x.device.type == "cuda":
             return strided_by_blocks(x, kernel, bias, layer.stride[0], int(layer.padding[0]), groups)
         return F.conv2d(x, channels_last(kernel), bias, layer.stride, layer.padding, layer.dilation, groups)
 
     @property
+    def has_few_channels(self) -> bool:
+        """Whether it takes images as they came, with few numbers in a window."""
+        return self.shared and self._square and math.prod(self.layer.weight.shape[1:]) <= FEW
+
+    @property
     def _strided(self) -> bool:
+        return self._square and self.layer.stride != (1, 1)
+
+    @property
+    def _square(self) -> bool:
         sizes = (self.layer.stride, self.layer.kernel_size, self.layer.padding)
-        square = all(isinstance(size, tuple) and len({*size}) == 1 for size in sizes)
-        return square and self.layer.stride != (1, 1) and self.layer.dilation == (1, 1)
+        return all(isinstance(size, tuple) and len({*size}) == 1 for size in sizes) and self.layer.dilation == (1, 1)
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,24 @@ class Pixelwise:
 
     def __call__(self, state: Tensors, x: Tensor) -> Tensor:
         return self.layer(x)
+
+
+def as_product(
+    x: Float[Tensor, "N C H W"],
+    kernel: Float[Tensor, "K C k k"],
+    bias: Float[Tensor, "K"] | None,
+    stride: int,
+    padding: int,
+) -> Float[Tensor, "N K h w"]:
+    """A convolution of images of few channels as one product: a row for each pixel's window, a column for each kernel.
+
+    cuDNN has nothing for tensor cores where three channels meet many kernels, as in the first layer of M networks.
+    """
+    k, missing = kernel.shape[-1], -kernel[0].numel() % 8  # tensor cores take eight numbers at once
+    windows = F.pad(x, (padding,) * 4).unfold(2, k, stride).unfold(3, k, stride)
+    rows = windows.permute(0, 2, 3, 1, 4, 5).flatten(3)
+    y = F.linear(F.pad(rows, (0, missing)), F.pad(kernel.flatten(1), (0, missing)))
+    return channels_second(y if bias is None else y + bias.to(y))
 
 
 def strided_by_blocks(

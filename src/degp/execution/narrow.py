@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp.execution.either import Either
-from degp.execution.layout import by_pixels, channels_last, channels_second
+from degp.execution.layout import by_pixels, channels_second
 
 CHANNELS = (16, 32)  # of a network
 ROW = (8, 16, 32, 64)  # pixels
@@ -44,30 +44,35 @@ def has_kernel(x: Float[Tensor, "N MC H W"], kernel: Float[Tensor, "M C C 3 3"])
 
 def narrow(x: Float[Tensor, "N MC H W"], kernel: Float[Tensor, "M C C 3 3"]) -> Float[Tensor, "N MC H W"]:
     """The convolutions of all networks, in the precision of x."""
-    return channels_second(torch.ops.degp.narrow(by_pixels(x), kernel.to(x.dtype), False))
+    return channels_second(torch.ops.degp.narrow(by_pixels(x), by_taps(kernel).to(x.dtype), False))
+
+
+def by_taps(kernel: Float[Tensor, "... C C 3 3"]) -> Float[Tensor, "... C 3 3 C"]:
+    """Channels in last, as tensor cores want them."""
+    return kernel.movedim(-3, -1).contiguous()
 
 
 # The operations, opaque to torch.compile --------------------------------------------------------------------------
 
 
 def plain(
-    x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"], adjoint: bool = False
+    x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C 3 3 C"], adjoint: bool = False
 ) -> Float[Tensor, "N H W MC"]:
     """K x, or K* x, as PyTorch has it."""
     convolve = F.conv_transpose2d if adjoint else F.conv2d
-    y = convolve(channels_second(x), channels_last(kernel.flatten(0, 1)), padding=1, groups=len(kernel))
+    y = convolve(channels_second(x), channels_second(kernel.flatten(0, 1)), padding=1, groups=len(kernel))
     return by_pixels(y)
 
 
 def plain_gradient(
-    x: Float[Tensor, "N H W MC"], dy: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"]
-) -> Float[Tensor, "M C C 3 3"]:
+    x: Float[Tensor, "N H W MC"], dy: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C 3 3 C"]
+) -> Float[Tensor, "M C 3 3 C"]:
     """dK, as PyTorch has it."""
     once, none = (1, 1), (0, 0)
     _, found, _ = torch.ops.aten.convolution_backward(
         channels_second(dy),
         channels_second(x),
-        channels_last(kernel.flatten(0, 1)),
+        channels_second(kernel.flatten(0, 1)),
         bias_sizes=None,
         stride=once,
         padding=once,
@@ -77,7 +82,7 @@ def plain_gradient(
         groups=len(kernel),
         output_mask=(False, True, False),
     )
-    return found.unflatten(0, (len(kernel), -1)).contiguous()
+    return by_pixels(found).unflatten(0, (len(kernel), -1))
 
 
 _operation = torch.library.custom_op(

@@ -7,60 +7,86 @@ row y of the inputs ends the sums of row y - 1, goes on with those of row y and 
 # Triton reads these functions' source: no shapes in their signatures, and constants in capitals.
 # mypy: disable-error-code="no-untyped-def,attr-defined"
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-PLACES = 64  # pixels of a tile
-STAGES = 3  # rows under way at once
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program has at a time, and how it goes about it; the fastest of many on an H200."""
+
+    places: int  # pixels
+    parts: int  # programs that share an image's rows among them
+    warps: int
+    stages: int  # rows under way at once
+
+    def images(self, W: int) -> int:
+        return max(1, self.places // W)
+
+    def parts_of(self, H: int) -> int:
+        return self.parts if H % self.parts == 0 else 1
+
+    @property
+    def tuning(self) -> dict[str, Any]:
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
+
+# by channels
+FORWARD = {16: Tile(64, 2, 2, 3), 32: Tile(64, 1, 4, 3)}
+GRADIENT = {16: Tile(64, 2, 4, 3), 32: Tile(64, 1, 4, 3)}
+CHAIN = {16: Tile(64, 1, 2, 3), 32: Tile(64, 1, 4, 3)}
 
 
 def narrow(
-    x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"], adjoint: bool
+    x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C 3 3 C"], adjoint: bool
 ) -> Float[Tensor, "N H W MC"]:
-    """One convolution of each of M networks, or its adjoint: a program has PLACES/W images of one network."""
+    """One convolution of each of M networks, or its adjoint: a program has some rows of a few images of one network."""
     (N, H, W, _), (M, C) = x.shape, kernel.shape[:2]
-    images = PLACES // W
+    tile = FORWARD[C]
+    images, parts = tile.images(W), tile.parts_of(H)
     outputs = torch.empty_like(x)
-    _narrow[(-(-N // images) * M,)](
-        x, kernel.contiguous(), outputs, N, M, C, H, W, images, adjoint, num_warps=C // 8, num_stages=STAGES
-    )
+    programs = -(-N // images) * parts * M
+    _narrow[(programs,)](x, kernel.contiguous(), outputs, N, M, C, H, W, images, parts, adjoint, **tile.tuning)
     return outputs
 
 
 def kernel_gradient(
-    x: Float[Tensor, "N H W MC"], dy: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C C 3 3"]
-) -> Float[Tensor, "M C C 3 3"]:
-    """Σₙₚ dy[n, p] x[n, p + t]ᵀ for each tap t: a program sums over its images, and PyTorch over the programs."""
+    x: Float[Tensor, "N H W MC"], dy: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C 3 3 C"]
+) -> Float[Tensor, "M C 3 3 C"]:
+    """Σₙₚ dy[n, p] x[n, p + t]ᵀ for each tap t: a program sums over its rows, and PyTorch over the programs."""
     (N, H, W, _), (M, C) = x.shape, kernel.shape[:2]
-    images = PLACES // W
-    blocks = -(-N // images)
-    sums = x.new_empty(blocks, M, 3, 4, C, C, dtype=torch.float32)  # rows and columns of taps, channels in and out
-    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, num_warps=4)
-    return sums.sum(0)[:, :, :3].permute(0, 4, 3, 1, 2).to(kernel.dtype).contiguous()
+    tile = GRADIENT[C]
+    images, parts = tile.images(W), tile.parts_of(H)
+    blocks = -(-N // images) * parts
+    sums = x.new_empty(blocks, *kernel.shape, dtype=torch.float32)
+    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, parts, **tile.tuning)
+    return sums.sum(0).to(kernel.dtype)
 
 
-def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C C 3 3"]) -> Float[Tensor, "N H W MC"]:
-    """ReLU(K_L * … ReLU(K₁ * x)) of M networks: a program takes PLACES/W images of one network through all L layers."""
+def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C 3 3 C"]) -> Float[Tensor, "N H W MC"]:
+    """ReLU(K_L * … ReLU(K₁ * x)) of M networks: a program takes a few images of one network through all L layers."""
     (N, H, W, _), (M, L, C) = x.shape, kernels.shape[:3]
-    images = PLACES // W
+    tile = CHAIN[C]
+    images = tile.images(W)
     programs = -(-N // images) * M
     scratch = x.new_empty(programs, 2, images * H * W, C)  # what a program writes in one layer and reads in the next
     outputs = torch.empty_like(x)
-    _chain[(programs,)](
-        x, kernels.contiguous(), scratch, outputs, N, M, L, C, H, W, images, num_warps=C // 8, num_stages=STAGES
-    )
+    _chain[(programs,)](x, kernels.contiguous(), scratch, outputs, N, M, L, C, H, W, images, **tile.tuning)
     return outputs
 
 
 @triton.jit
-def _part(N, M, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, IMAGES: tl.constexpr):
-    """A program's number, its network, how many images there are from its first one on, and where that begins."""
+def _part(N, M, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, IMAGES: tl.constexpr, PARTS: tl.constexpr):
+    """A program's number, network, first row and first image: how many are left from there, and where it begins."""
     program = tl.program_id(0).to(tl.int64)
-    first, member = IMAGES * (program // M), program % M
-    return program, member, N - first, first * (H * W * C) * M + member * C
+    member, part, image = program % M, program // M % PARTS, program // M // PARTS * IMAGES
+    return program, member, (part * (H // PARTS)).to(tl.int32), N - image, image * (H * W * C) * M + member * C
 
 
 @triton.jit
@@ -74,11 +100,13 @@ def _narrow(
     H: tl.constexpr,
     W: tl.constexpr,
     IMAGES: tl.constexpr,
+    PARTS: tl.constexpr,
     ADJOINT: tl.constexpr,
 ):
-    _, member, left, folded = _part(N, M, C, H, W, IMAGES)
+    _, member, first, left, folded = _part(N, M, C, H, W, IMAGES, PARTS)
     kernel = kernels + member * (9 * C * C)
-    _layer(inputs + folded, M * C, outputs + folded, M * C, kernel, left, C, H, W, IMAGES, ADJOINT, False)
+    rows: tl.constexpr = H // PARTS
+    _layer(inputs + folded, M * C, outputs + folded, M * C, kernel, left, first, rows, C, H, W, IMAGES, ADJOINT, False)
 
 
 @triton.jit
@@ -92,36 +120,29 @@ def _kernel_gradient(
     H: tl.constexpr,
     W: tl.constexpr,
     IMAGES: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
-    program, _, left, folded = _part(N, M, C, H, W, IMAGES)
+    program, _, first, left, folded = _part(N, M, C, H, W, IMAGES, PARTS)
     stride = M * C  # from a pixel to the next
 
-    place, channel = tl.arange(0, IMAGES * W), tl.arange(0, C)
+    place, column = tl.arange(0, IMAGES * W), tl.arange(0, 4 * C)
     image, x = place // W, place % W
-    pixel, there = image * (H * W) + x, (image < left)[:, None]
-    column = tl.arange(0, 4 * C)  # channels of the pixel to the left, of this one, of the next, and zeros
-    shift = column // C - 1
-    beside = x[:, None] + shift
-    inside = there & (beside >= 0) & (beside < W) & (shift < 2)
-    read = inputs + folded + (pixel[:, None] + shift) * stride + column % C
-    take = gradients + folded + pixel[:, None] * stride + channel
+    pixel = (image * (H * W) + x)[:, None]
+    tap, channel = column // C, column % C  # three taps, and a fourth of zeros, for a tile's sides are powers of two
+    there = (image < left)[:, None] & (tap < 3)
+    beside = x[:, None] + tap - 1
+    inside = there & (beside >= 0) & (beside < W)
+    read = inputs + folded + (pixel + tap - 1) * stride + channel
+    take = gradients + folded + (pixel + (1 - tap) * W) * stride + channel
 
-    above = tl.zeros((IMAGES * W, C), gradients.dtype.element_ty)
-    level = tl.load(take, mask=there, other=0.0)
-    top = tl.zeros((4 * C, C), tl.float32)  # the sums of a row of taps
-    middle = tl.zeros((4 * C, C), tl.float32)
-    bottom = tl.zeros((4 * C, C), tl.float32)
-    for y in range(H):
-        row = tl.trans(tl.load(read + y * W * stride, mask=inside, other=0.0))
-        below = tl.load(take + (y + 1) * W * stride, mask=there & (y + 1 < H), other=0.0)
-        top = tl.dot(row, below, top)
-        middle = tl.dot(row, level, middle)
-        bottom = tl.dot(row, above, bottom)
-        above, level = level, below
-    put = sums + program * (12 * C * C) + column[:, None] * C + channel
-    tl.store(put, top)
-    tl.store(put + 4 * C * C, middle)
-    tl.store(put + 8 * C * C, bottom)
+    total = tl.zeros((4 * C, 4 * C), tl.float32)  # by columns of taps and channels in, by rows of taps and channels out
+    for y in range(first, first + H // PARTS):
+        row = tl.load(read + y * W * stride, mask=inside, other=0.0)
+        above = y + 1 - tap  # the row of gradients that a row of taps joins to this one
+        rows = tl.load(take + y * W * stride, mask=there & (above >= 0) & (above < H), other=0.0)
+        total = tl.dot(tl.trans(row), rows, total)
+    put = sums + program * (9 * C * C) + channel * (9 * C) + tap * (3 * C) + column[:, None]
+    tl.store(put, total, mask=(column[:, None] < 3 * C) & (tap < 3))
 
 
 @triton.jit
@@ -138,17 +159,17 @@ def _chain(
     W: tl.constexpr,
     IMAGES: tl.constexpr,
 ):
-    program, member, left, folded = _part(N, M, C, H, W, IMAGES)
+    program, member, _, left, folded = _part(N, M, C, H, W, IMAGES, 1)
     size = IMAGES * H * W * C
     own = scratch + program * 2 * size
     kernel = kernels + member * (LAYERS * 9 * C * C)
 
-    _layer(inputs + folded, M * C, own, C, kernel, left, C, H, W, IMAGES, False, True)
+    _layer(inputs + folded, M * C, own, C, kernel, left, 0, H, C, H, W, IMAGES, False, True)
     for layer in range(1, LAYERS - 1):
         source, target = own + (layer + 1) % 2 * size, own + layer % 2 * size
-        _layer(source, C, target, C, kernel + layer * (9 * C * C), left, C, H, W, IMAGES, False, True)
+        _layer(source, C, target, C, kernel + layer * (9 * C * C), left, 0, H, C, H, W, IMAGES, False, True)
     last = kernel + (LAYERS - 1) * (9 * C * C)
-    _layer(own + LAYERS % 2 * size, C, outputs + folded, M * C, last, left, C, H, W, IMAGES, False, True)
+    _layer(own + LAYERS % 2 * size, C, outputs + folded, M * C, last, left, 0, H, C, H, W, IMAGES, False, True)
 
 
 @triton.jit
@@ -157,8 +178,10 @@ def _layer(
     source_stride,  # from a pixel to the next
     target,
     target_stride,
-    kernel,  # (C out, C in, 3, 3)
+    kernel,  # (C out, 3, 3, C in)
     left,
+    first,  # of the rows
+    ROWS: tl.constexpr,
     C: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -175,29 +198,26 @@ def _layer(
     not_first, not_last = there & (x > 0)[:, None], there & (x < W - 1)[:, None]
 
     if ADJOINT:  # channels exchanged, and from the last tap to the first
-        tap, step = kernel + channel[:, None] * (9 * C) + channel * 9 + 8, -1
+        tap, step = kernel + channel[:, None] * (9 * C) + channel + 8 * C, -C
     else:
-        tap, step = kernel + channel[:, None] * 9 + channel * (9 * C), 1
+        tap, step = kernel + channel[:, None] + channel * (9 * C), C
     k00, k01, k02 = tl.load(tap), tl.load(tap + step), tl.load(tap + 2 * step)
     k10, k11, k12 = tl.load(tap + 3 * step), tl.load(tap + 4 * step), tl.load(tap + 5 * step)
     k20, k21, k22 = tl.load(tap + 6 * step), tl.load(tap + 7 * step), tl.load(tap + 8 * step)
 
     before = tl.zeros((IMAGES * W, C), tl.float32)
     here = tl.zeros((IMAGES * W, C), tl.float32)
-    for y in range(H):
-        a = tl.load(read + (y * W - 1) * source_stride, mask=not_first, other=0.0)
-        b = tl.load(read + y * W * source_stride, mask=there, other=0.0)
-        c = tl.load(read + (y * W + 1) * source_stride, mask=not_last, other=0.0)
+    for y in range(tl.maximum(first - 1, 0), first + ROWS + 1):
+        row = read + y * W * source_stride
+        a = tl.load(row - source_stride, mask=not_first & (y < H), other=0.0)
+        b = tl.load(row, mask=there & (y < H), other=0.0)
+        c = tl.load(row + source_stride, mask=not_last & (y < H), other=0.0)
         done = tl.dot(c, k22, tl.dot(b, k21, tl.dot(a, k20, before)))
-        _put(write + (y - 1) * W * target_stride, done, there & (y > 0), RELU)
+        if RELU:
+            done = tl.maximum(done, 0.0)
+        whole = tl.where(y > first, left, 0)  # images whose row y - 1 is ours and done
+        put = write + (y - 1) * W * target_stride
+        tl.store(put, done.to(target.dtype.element_ty), mask=(image < whole)[:, None])
         before = tl.dot(c, k12, tl.dot(b, k11, tl.dot(a, k10, here)))
         here = tl.dot(c, k02, tl.dot(b, k01, tl.dot(a, k00)))
-    _put(write + (H - 1) * W * target_stride, before, there, RELU)
     tl.debug_barrier()  # the next layer reads what other threads have written here
-
-
-@triton.jit
-def _put(target, sums, there, RELU: tl.constexpr):
-    if RELU:
-        sums = tl.maximum(sums, 0.0)
-    tl.store(target, sums.to(target.dtype.element_ty), mask=there)
