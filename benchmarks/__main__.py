@@ -8,7 +8,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import convolutions, decisions, divergence, estimators, images, members, ranks, shipping, steps, tables
+from benchmarks import (
+    convolutions,
+    decisions,
+    divergence,
+    estimators,
+    images,
+    members,
+    ranks,
+    shipping,
+    steps,
+    tables,
+    tiles,
+)
 from degp.report import save_results
 
 BENCHMARKS = {
@@ -20,6 +32,7 @@ BENCHMARKS = {
     "decisions": decisions,
     "images": images,
     "convolutions": convolutions,
+    "tiles": tiles,
     "shipping": shipping,
     "ranks": ranks,
 }

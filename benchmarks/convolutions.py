@@ -24,42 +24,51 @@ def run() -> list[dict[str, Any]]:
     return [row for stage in STAGES for row in _stage(*stage)]
 
 
-def _stage(layers: int, channels: int, size: int) -> list[dict[str, Any]]:
-    from degp.execution import triton_convolutions as ours
-
+def drawn(layers: int, channels: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Images and gradients (N, H, W, M·C), and the kernels (M, L, C, 3, 3, C) of a stage."""
     generator = torch.Generator("cuda").manual_seed(0)
     x, dy = torch.randn(2, B, size, size, NETWORKS * channels, device="cuda", generator=generator).bfloat16()
     stack = torch.randn(NETWORKS, layers, channels, 3, 3, channels, device="cuda", generator=generator)
-    stack = (stack * (2 / (9 * channels)) ** 0.5).bfloat16()
-    kernel, image = stack[:, 0].contiguous(), x.numel() * x.element_size()
-    return [
-        _compared(f"{channels} channels: {name}", own, plain, 1e3 * 2 * image / BANDWIDTH)
-        for name, own, plain in (
-            ("forward", _of(ours.narrow, x, kernel, False), _of(narrow.plain, x, kernel, False)),
-            ("gradient by inputs", _of(ours.narrow, dy, kernel, True), _of(narrow.plain, dy, kernel, True)),
-            (
-                "gradient by kernels",
-                _of(ours.kernel_gradient, x, dy, kernel),
-                _of(narrow.plain_gradient, x, dy, kernel),
-            ),
-            (f"{layers} with ReLUs, forward", _of(ours.chain, x, stack), _of(chains.one_by_one, x, stack)),
-        )
-    ]
+    return x, dy, (stack * (2 / (9 * channels)) ** 0.5).bfloat16()
 
 
-def _of(function: Callable[..., Tensor], *given: Tensor | bool) -> torch.cuda.CUDAGraph:
+def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """As in training, where no pass waits for the processor."""
-    function(*given)
+    work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        function(*given)
+        work()
     return graph
+
+
+def burst(graph: torch.cuda.CUDAGraph) -> None:
+    """`BURST` passes, one behind the other."""
+    for _ in range(BURST):
+        graph.replay()
+
+
+def _stage(layers: int, channels: int, size: int) -> list[dict[str, Any]]:
+    from degp.execution import triton_convolutions as ours
+
+    x, dy, stack = drawn(layers, channels, size)
+    kernel, image = stack[:, 0].contiguous(), x.numel() * x.element_size()
+    pairs = (
+        ("forward", (ours.narrow, narrow.plain), (x, kernel, False)),
+        ("gradient by inputs", (ours.narrow, narrow.plain), (dy, kernel, True)),
+        ("gradient by kernels", (ours.kernel_gradient, narrow.plain_gradient), (x, dy, kernel)),
+        (f"{layers} with ReLUs, forward", (ours.chain, chains.one_by_one), (x, stack)),
+    )
+    floor = 1e3 * 2 * image / BANDWIDTH
+    return [
+        _compared(f"{channels} channels: {name}", *(captured(partial(form, *given)) for form in forms), floor)
+        for name, forms, given in pairs
+    ]
 
 
 def _compared(work: str, own: torch.cuda.CUDAGraph, plain: torch.cuda.CUDAGraph, floor: float) -> dict[str, Any]:
     """The floor is by memory traffic: two passes over the images."""
-    times = in_turns({"own": partial(_burst, own), "plain": partial(_burst, plain)}, rounds=9)
+    times = in_turns({"own": partial(burst, own), "plain": partial(burst, plain)}, rounds=9)
     own_ms, plain_ms = times["own"] / BURST, times["plain"] / BURST
     return {
         "work": work,
@@ -68,8 +77,3 @@ def _compared(work: str, own: torch.cuda.CUDAGraph, plain: torch.cuda.CUDAGraph,
         "times faster": plain_ms / own_ms,
         "× the floor": own_ms / floor,
     }
-
-
-def _burst(graph: torch.cuda.CUDAGraph) -> None:
-    for _ in range(BURST):
-        graph.replay()

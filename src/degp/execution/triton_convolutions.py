@@ -1,7 +1,8 @@
 """The Triton kernels of `narrow` and `chains`; imported only where there is Triton.
 
 All take images row by row. A tile has as many pixels as a tensor core takes at once, one row of each of a few images;
-row y of the inputs ends the sums of row y - 1, goes on with those of row y and begins those of row y + 1.
+row y of the inputs ends the sums of row y - 1, goes on with those of row y and begins those of row y + 1. Of a gradient
+by kernels it meets these three rows, and its pixels their neighbours, in one product.
 """
 
 # Triton reads these functions' source: no shapes in their signatures, and constants in capitals.
@@ -19,53 +20,51 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Tile:
-    """What a program has at a time, and how it goes about it; the fastest of many on an H200."""
+    """What a program has at a time, and how it goes about it."""
 
     places: int  # pixels
-    parts: int  # programs that share an image's rows among them
     warps: int
     stages: int  # rows under way at once
 
     def images(self, W: int) -> int:
+        """How many have a row in it."""
         return max(1, self.places // W)
-
-    def parts_of(self, H: int) -> int:
-        return self.parts if H % self.parts == 0 else 1
 
     @property
     def tuning(self) -> dict[str, Any]:
+        """As Triton calls it."""
         return {"num_warps": self.warps, "num_stages": self.stages}
 
 
-# by channels
-FORWARD = {16: Tile(64, 2, 2, 3), 32: Tile(64, 1, 4, 3)}
-GRADIENT = {16: Tile(64, 2, 4, 3), 32: Tile(64, 1, 4, 3)}
-CHAIN = {16: Tile(64, 1, 2, 3), 32: Tile(64, 1, 4, 3)}
+# The fastest on an H200, by channels: python -m benchmarks tiles
+FORWARD = {16: Tile(32, 1, 3), 32: Tile(64, 4, 3)}
+GRADIENT = {16: Tile(64, 8, 4), 32: Tile(64, 8, 3)}
+CHAIN = {16: Tile(64, 2, 4), 32: Tile(64, 4, 4)}
 
 
 def narrow(
     x: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C 3 3 C"], adjoint: bool
 ) -> Float[Tensor, "N H W MC"]:
-    """One convolution of each of M networks, or its adjoint: a program has some rows of a few images of one network."""
+    """One convolution of each of M networks, or its adjoint: a program has a few images of one network."""
     (N, H, W, _), (M, C) = x.shape, kernel.shape[:2]
     tile = FORWARD[C]
-    images, parts = tile.images(W), tile.parts_of(H)
+    images = tile.images(W)
+    programs = -(-N // images) * M
     outputs = torch.empty_like(x)
-    programs = -(-N // images) * parts * M
-    _narrow[(programs,)](x, kernel.contiguous(), outputs, N, M, C, H, W, images, parts, adjoint, **tile.tuning)
+    _narrow[(programs,)](x, kernel.contiguous(), outputs, N, M, C, H, W, images, adjoint, **tile.tuning)
     return outputs
 
 
 def kernel_gradient(
     x: Float[Tensor, "N H W MC"], dy: Float[Tensor, "N H W MC"], kernel: Float[Tensor, "M C 3 3 C"]
 ) -> Float[Tensor, "M C 3 3 C"]:
-    """Σₙₚ dy[n, p] x[n, p + t]ᵀ for each tap t: a program sums over its rows, and PyTorch over the programs."""
+    """Σₙₚ dy[n, p] x[n, p + t]ᵀ for each tap t: a program sums over its images, and PyTorch over the programs."""
     (N, H, W, _), (M, C) = x.shape, kernel.shape[:2]
     tile = GRADIENT[C]
-    images, parts = tile.images(W), tile.parts_of(H)
-    blocks = -(-N // images) * parts
+    images = tile.images(W)
+    blocks = -(-N // images)
     sums = x.new_empty(blocks, *kernel.shape, dtype=torch.float32)
-    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, parts, **tile.tuning)
+    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, **tile.tuning)
     return sums.sum(0).to(kernel.dtype)
 
 
@@ -82,11 +81,11 @@ def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C 3 3 C"]) -
 
 
 @triton.jit
-def _part(N, M, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, IMAGES: tl.constexpr, PARTS: tl.constexpr):
-    """A program's number, network, first row and first image: how many are left from there, and where it begins."""
+def _part(N, M, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, IMAGES: tl.constexpr):
+    """A program's number, its network, how many images there are from its first one on, and where that begins."""
     program = tl.program_id(0).to(tl.int64)
-    member, part, image = program % M, program // M % PARTS, program // M // PARTS * IMAGES
-    return program, member, (part * (H // PARTS)).to(tl.int32), N - image, image * (H * W * C) * M + member * C
+    first, member = IMAGES * (program // M), program % M
+    return program, member, N - first, first * (H * W * C) * M + member * C
 
 
 @triton.jit
@@ -100,13 +99,11 @@ def _narrow(
     H: tl.constexpr,
     W: tl.constexpr,
     IMAGES: tl.constexpr,
-    PARTS: tl.constexpr,
     ADJOINT: tl.constexpr,
 ):
-    _, member, first, left, folded = _part(N, M, C, H, W, IMAGES, PARTS)
+    _, member, left, folded = _part(N, M, C, H, W, IMAGES)
     kernel = kernels + member * (9 * C * C)
-    rows: tl.constexpr = H // PARTS
-    _layer(inputs + folded, M * C, outputs + folded, M * C, kernel, left, first, rows, C, H, W, IMAGES, ADJOINT, False)
+    _layer(inputs + folded, M * C, outputs + folded, M * C, kernel, left, C, H, W, IMAGES, ADJOINT, False)
 
 
 @triton.jit
@@ -120,9 +117,8 @@ def _kernel_gradient(
     H: tl.constexpr,
     W: tl.constexpr,
     IMAGES: tl.constexpr,
-    PARTS: tl.constexpr,
 ):
-    program, _, first, left, folded = _part(N, M, C, H, W, IMAGES, PARTS)
+    program, _, left, folded = _part(N, M, C, H, W, IMAGES)
     stride = M * C  # from a pixel to the next
 
     place, column = tl.arange(0, IMAGES * W), tl.arange(0, 4 * C)
@@ -136,7 +132,7 @@ def _kernel_gradient(
     take = gradients + folded + (pixel + (1 - tap) * W) * stride + channel
 
     total = tl.zeros((4 * C, 4 * C), tl.float32)  # by columns of taps and channels in, by rows of taps and channels out
-    for y in range(first, first + H // PARTS):
+    for y in range(H):
         row = tl.load(read + y * W * stride, mask=inside, other=0.0)
         above = y + 1 - tap  # the row of gradients that a row of taps joins to this one
         rows = tl.load(take + y * W * stride, mask=there & (above >= 0) & (above < H), other=0.0)
@@ -159,17 +155,17 @@ def _chain(
     W: tl.constexpr,
     IMAGES: tl.constexpr,
 ):
-    program, member, _, left, folded = _part(N, M, C, H, W, IMAGES, 1)
+    program, member, left, folded = _part(N, M, C, H, W, IMAGES)
     size = IMAGES * H * W * C
     own = scratch + program * 2 * size
     kernel = kernels + member * (LAYERS * 9 * C * C)
 
-    _layer(inputs + folded, M * C, own, C, kernel, left, 0, H, C, H, W, IMAGES, False, True)
+    _layer(inputs + folded, M * C, own, C, kernel, left, C, H, W, IMAGES, False, True)
     for layer in range(1, LAYERS - 1):
         source, target = own + (layer + 1) % 2 * size, own + layer % 2 * size
-        _layer(source, C, target, C, kernel + layer * (9 * C * C), left, 0, H, C, H, W, IMAGES, False, True)
+        _layer(source, C, target, C, kernel + layer * (9 * C * C), left, C, H, W, IMAGES, False, True)
     last = kernel + (LAYERS - 1) * (9 * C * C)
-    _layer(own + LAYERS % 2 * size, C, outputs + folded, M * C, last, left, 0, H, C, H, W, IMAGES, False, True)
+    _layer(own + LAYERS % 2 * size, C, outputs + folded, M * C, last, left, C, H, W, IMAGES, False, True)
 
 
 @triton.jit
@@ -180,8 +176,6 @@ def _layer(
     target_stride,
     kernel,  # (C out, 3, 3, C in)
     left,
-    first,  # of the rows
-    ROWS: tl.constexpr,
     C: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,
@@ -207,7 +201,7 @@ def _layer(
 
     before = tl.zeros((IMAGES * W, C), tl.float32)
     here = tl.zeros((IMAGES * W, C), tl.float32)
-    for y in range(tl.maximum(first - 1, 0), first + ROWS + 1):
+    for y in range(H + 1):
         row = read + y * W * source_stride
         a = tl.load(row - source_stride, mask=not_first & (y < H), other=0.0)
         b = tl.load(row, mask=there & (y < H), other=0.0)
@@ -215,9 +209,7 @@ def _layer(
         done = tl.dot(c, k22, tl.dot(b, k21, tl.dot(a, k20, before)))
         if RELU:
             done = tl.maximum(done, 0.0)
-        whole = tl.where(y > first, left, 0)  # images whose row y - 1 is ours and done
-        put = write + (y - 1) * W * target_stride
-        tl.store(put, done.to(target.dtype.element_ty), mask=(image < whole)[:, None])
+        tl.store(write + (y - 1) * W * target_stride, done.to(target.dtype.element_ty), mask=there & (y > 0))
         before = tl.dot(c, k12, tl.dot(b, k11, tl.dot(a, k10, here)))
         here = tl.dot(c, k02, tl.dot(b, k01, tl.dot(a, k00)))
     tl.debug_barrier()  # the next layer reads what other threads have written here
