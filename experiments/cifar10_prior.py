@@ -56,6 +56,7 @@ def main(
     ),
     checkpoints: CheckpointFolder = None,
     priors: Annotated[str, typer.Option(help=f"Any of {', '.join(PRIORS)}; separated by commas.")] = ",".join(PRIORS),
+    alpha: Annotated[float, typer.Option(help="Weight of the divergence.")] = cifar10.METHODS["degp"]["alpha"],
     network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}.")] = "resnet20",
     seeds: Seeds = "0,1,2",
     epochs: int = 200,
@@ -67,7 +68,7 @@ def main(
     place = Place.open(out, checkpoints, device, minutes, smoke)
     shared = cifar10.recipe(network, "degp", epochs)
     runs = [
-        Run(network, prior, replace(shared, prior=PRIORS[prior]), seed)
+        Run(network, prior, replace(shared, prior=PRIORS[prior], alpha=alpha), seed)
         for seed in numbers(seeds)
         for prior in chosen(priors, PRIORS)
     ]
