@@ -17,7 +17,7 @@ import degp
 from degp import Checkpoints, Ensemble, Gaussian, fit, objectives
 from degp.nets import mlp
 from degp.training import TrainState, checkpoint
-from degp.training.checkpoint import STATE, TENSORS, CheckpointError, _flatten, _snapshot, _unflatten
+from degp.training.checkpoint import STATE, TENSORS, CheckpointError, OtherRunError, _flatten, _snapshot, _unflatten
 from degp.typing import Batch
 
 DATA = Batch(torch.linspace(-1, 1, 6)[:, None], torch.linspace(-1, 1, 6)[:, None].square())
@@ -191,7 +191,27 @@ OTHERS = {
 
 @pytest.mark.parametrize("make, message", OTHERS.values(), ids=OTHERS.keys())
 def test_a_checkpoint_of_another_run_is_refused(folder, make, message):
-    assert_refused(folder, message, make())
+    assert_refused(folder, f"{message}.*; choose another folder", make())
+
+
+def test_a_run_with_other_facts_is_refused_and_one_without_any_is_taken(tmp_path):
+    known = Checkpoints(tmp_path).of({"seed": 1, "rate": 0.1})
+    known.save(new_state())
+    known.start(new_state(), resume=True)
+    Checkpoints(tmp_path).start(new_state(), resume=True)
+    for facts in ({"seed": 2, "rate": 0.1}, {"seed": 1}):
+        with pytest.raises(OtherRunError, match=r"of another run, whose .*; choose another folder, or delete"):
+            Checkpoints(tmp_path, facts=facts).start(new_state(), resume=True)
+
+
+def test_discarding_leaves_what_others_put_there(tmp_path):
+    for name in ("shared", "own"):
+        Checkpoints(tmp_path / name).save(new_state())
+    (tmp_path / "shared" / "notes").touch()
+    for name in ("shared", "own", "never made"):
+        Checkpoints(tmp_path / name).discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["shared"]
+    assert names(tmp_path / "shared") == ["notes"]
 
 
 def test_a_run_is_never_written_over(folder):

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_moons
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from degp.selection import Contest
 from degp.sklearn import DEGPClassifier, DEGPRegressor
+from degp.training import CheckpointError
 
 TINY = {
     "members": 2,
@@ -184,13 +186,55 @@ def test_time_is_kept():
     assert model.history_[-2]["seconds"] < 1.0 <= model.history_[-1]["seconds"]
 
 
-def test_a_fit_that_was_broken_off_goes_on(tmp_path):
+def break_off(estimator, X, y, *, after: int) -> None:
+    """A fit with Ctrl-C after so many epochs."""
+    epochs = iter(range(after))
+
+    def judge(contest, ensemble):
+        if next(epochs, None) is None:
+            raise KeyboardInterrupt
+        return original(contest, ensemble)
+
+    original = Contest.judge
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Contest, "judge", judge)
+        estimator.fit(X, y)
+
+
+SHORT = LINE | {"max_epochs": 30}
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_a_fit_that_was_broken_off_goes_on(tmp_path, seed):
     X, y = waves(60)
-    folder = str(tmp_path / "partial")
-    DEGPRegressor(**LINE | {"max_epochs": 10, "checkpoint": folder}).fit(X, y)
-    resumed = DEGPRegressor(**LINE | {"max_epochs": 30, "checkpoint": folder}).fit(X, y)
-    whole = DEGPRegressor(**LINE | {"max_epochs": 30}).fit(X, y)
-    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+    folder = tmp_path / "partial"
+    settings = SHORT | {"random_state": seed}
+    break_off(DEGPRegressor(**settings, checkpoint=str(folder)), X, y, after=10)
+    assert folder.exists()
+    resumed = DEGPRegressor(**settings, checkpoint=str(folder)).fit(X, y)
+    assert not folder.exists()  # it is done
+    np.testing.assert_array_equal(resumed.predict(X), DEGPRegressor(**SHORT).fit(X, y).predict(X))
+
+
+def test_a_fit_does_not_go_on_with_other_rows_or_settings(tmp_path):
+    X, y = waves(60)
+    saving = SHORT | {"checkpoint": str(tmp_path)}
+    break_off(DEGPRegressor(**saving), X, y, after=3)
+    with pytest.raises(CheckpointError, match=r"of another run, whose rows is .*; choose another folder"):
+        DEGPRegressor(**saving).fit(X, -y)
+    with pytest.raises(CheckpointError, match=r"whose learning_rate is 0.01 and this one's 0.02"):
+        DEGPRegressor(**saving, learning_rate=0.02).fit(X, y)
+
+
+def test_one_checkpoint_folder_serves_all_folds(tmp_path):
+    X, y = waves(60)
+    other = tmp_path / "of the user"
+    other.touch()
+    scores, plain = (
+        cross_val_score(DEGPRegressor(**TINY | options), X, y, cv=3) for options in ({"checkpoint": str(tmp_path)}, {})
+    )
+    np.testing.assert_array_equal(scores, plain)
+    assert [path.name for path in tmp_path.iterdir()] == [other.name]
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,23 @@ def test_stopping_and_going_on_is_never_having_stopped(tmp_path, method):
     assert resumed.history.column("loss") == whole.history.column("loss")
 
 
+def test_a_run_goes_on_only_by_its_own_recipe_and_from_its_own_seed_and_images(tmp_path):
+    options = {"execution": Vmap(), "progress": False, "checkpoints": Checkpoints(tmp_path)}
+    with pytest.raises(OutOfTime):
+        train(recipe("degp"), SETS.train, seed=0, deadline=OneEpoch(begun=False), **options)
+    with pytest.raises(CheckpointError, match=r"whose alpha is .* and this one's 5.0; choose another folder"):
+        train(replace(recipe("degp"), alpha=5.0), SETS.train, seed=0, **options)
+    with pytest.raises(CheckpointError, match="whose seed is 0 and this one's 1"):
+        train(recipe("degp"), SETS.train, seed=1, **options)
+    with pytest.raises(CheckpointError, match="whose images is"):
+        train(recipe("degp"), SETS.test, seed=0, **options)
+
+
+def test_a_recipe_has_an_epoch():
+    with pytest.raises(ValueError, match="epochs must be at least 1, but it is 0"):
+        replace(recipe("de"), epochs=0)
+
+
 def test_a_deadline_counts_what_is_still_to_be_done():
     assert Deadline().allows(1e9)
     assert Deadline(1.0).allows(30.0)
@@ -401,8 +418,23 @@ def test_kept_members_say_the_same(examples, tmp_path):
     assert_close(loaded.outputs(SETS.test.inputs), example.outputs(SETS.test.inputs), atol=5e-3, rtol=5e-3)
     assert torch.equal(loaded.likelihood.temperature, example.likelihood.temperature)
     assert loaded.history.records == example.history.records
-    with pytest.raises(CheckpointError, match=r"must hold members of the recipe's networks, .*; train again"):
+    with pytest.raises(CheckpointError, match=r"another recipe, whose members is 3 and this one's 4; give the recipe"):
         load_kept(tmp_path, replace(example.recipe, members=4), seed=0)
+
+
+@pytest.mark.parametrize(
+    "file, advice",
+    [
+        ("members.safetensors", "train again, or give the recipe"),
+        ("history.json", "train again"),
+        ("recipe.json", "train"),
+    ],
+)
+def test_kept_members_that_are_damaged_are_refused(examples, tmp_path, file, advice):
+    path = keep(examples["de"], tmp_path) / file
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(CheckpointError, match=advice):
+        load_kept(tmp_path, examples["de"].recipe, seed=0)
 
 
 def test_rows_held_out_are_not_trained_on():

@@ -1,5 +1,6 @@
 """Estimators in scikit-learn's way: tables in, calibrated error bars out."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,14 @@ from degp.gaussian import Coefficients
 from degp.posterior import PointwiseAverage
 from degp.prediction import predict as predict_process
 from degp.prediction import predict_mixture
-from degp.selection import Budget
+from degp.selection import Budget, discard
 from degp.tabular import Outcome, Recipe, train_on_table
 from degp.training import Checkpoints
 from degp.typing import Batch
 from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
 
 Array = NDArray[Any]
+NOT_OF_A_FIT = ("checkpoint", "verbose", "device", "max_seconds", "random_state")  # may change while it goes on
 
 
 @dataclass(frozen=True)
@@ -83,17 +85,20 @@ class _Estimator(BaseEstimator):
             )
         self.input_scaling_ = Standardiser.fit(_tensor(inputs))
         mesh = current()
-        self.seed_ = mesh.world.agreed(int(check_random_state(self.random_state).randint(2**31)))
+        self.seed_ = mesh.world.agreed(self._seed())
+        checkpoints = self._checkpoints(inputs, targets)
         generator = torch.Generator(self.device).manual_seed(self.seed_)
         outcome = train_on_table(
             Batch(self._standardised(inputs), targets.to(self.device)),
             num_classes,
             self._recipe(noise),
-            checkpoints=None if self.checkpoint is None else Checkpoints(self.checkpoint, every=200),
+            checkpoints=checkpoints,
             mesh=mesh,
             generator=generator,
             progress=self.verbose,
         )
+        if checkpoints is not None and mesh.is_first:
+            discard(checkpoints)
         # float64 from here on: a row's prediction must not depend on the rows it is asked with, not even by rounding
         self.ensemble_, self.likelihood_ = outcome.selected.ensemble.double(), outcome.selected.likelihood
         self.alpha_ = outcome.alpha
@@ -102,6 +107,19 @@ class _Estimator(BaseEstimator):
         self.n_iter_ = len(self.history_)
         self.coefficients_: Coefficients | None = None
         return outcome
+
+    def _seed(self) -> int:
+        """Without a random state 0, if there is a checkpoint: a fit goes on only with its own validation rows."""
+        unset = self.checkpoint is not None and self.random_state is None
+        return int(check_random_state(0 if unset else self.random_state).randint(2**31))
+
+    def _checkpoints(self, inputs: Array, targets: Tensor) -> Checkpoints | None:
+        """Where to save; of a fit to other rows, or by other settings, there is nothing to go on with."""
+        if self.checkpoint is None:
+            return None
+        settings = {name: str(v) for name, v in self.get_params().items() if name not in NOT_OF_A_FIT}
+        rows = hashlib.sha256(np.ascontiguousarray(inputs).tobytes() + targets.numpy(force=True).tobytes()).hexdigest()
+        return Checkpoints(self.checkpoint, every=200).of({**settings, "seed": self.seed_, "rows": rows})
 
     def _recipe(self, noise: str) -> Recipe:
         budget = Budget(self.max_epochs, self.batch_size, self.learning_rate, self.patience, self.max_seconds)
@@ -162,7 +180,8 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         max_seconds: stop training after this time.
         device: "cpu" or "cuda".
         random_state: for everything random.
-        checkpoint: folder where a broken-off fit is kept and goes on from.
+        checkpoint: folder where a broken-off fit is kept, and goes on from with the same rows and settings; it is
+            emptied when the fit is done. Without a `random_state` the seed is then 0.
         verbose: show a progress bar.
         noise: "constant", or "input-dependent": an output of the network.
 

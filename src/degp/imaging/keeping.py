@@ -3,8 +3,10 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -15,11 +17,11 @@ from degp.imaging.start import start
 from degp.imaging.training import Trained
 from degp.training import CheckpointError, History, blocks
 
-WEIGHTS, HISTORY = "members.safetensors", "history.json"
+WEIGHTS, HISTORY, RECIPE = "members.safetensors", "history.json", "recipe.json"
 
 
 def keep(trained: Trained, folder: Path | str) -> Path:
-    """Writes the members, the temperature and the history; weight arrays in float16, the rest as it is.
+    """Writes the members, the temperature, the history and the recipe; weight arrays in float16, the rest as it is.
 
     BatchNorm's statistics and biases stay in float32: they are few, and their range is theirs. Of several ranks all
     must call this; the first writes, and the others wait for it.
@@ -39,13 +41,14 @@ def load_kept(
     """What `keep` wrote, under the recipe and the seed that it was trained by; of several ranks, a block on each."""
     folder = Path(folder)
     ensemble, objective = start(recipe, seed=seed, device=device)
+    _require_same(recipe, folder)
     try:
         tensors = load_file(folder / WEIGHTS)
         history = History(json.loads((folder / HISTORY).read_text(encoding="utf-8")))
         ensemble.load_state_dict(_part(tensors, "ensemble/"))
         trained = Trained(recipe, ensemble.eval(), objective, history)
         trained.likelihood.load_state_dict(_part(tensors, "likelihood/"))
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
             f"{folder} must hold members of the recipe's networks, as keep wrote them, but {type(error).__name__}: "
             f"{str(error).splitlines()[0]}; train again, or give the recipe that they were trained by"
@@ -55,11 +58,34 @@ def load_kept(
 
 def _write(trained: Trained, members: dict[str, Tensor], folder: Path) -> Path:
     write_json(folder / HISTORY, trained.history.records)
+    write_json(folder / RECIPE, trained.recipe.describe())
     tensors = {f"ensemble/{name}": _small(value) for name, value in members.items()}
     tensors |= {f"likelihood/{name}": value for name, value in trained.likelihood.state_dict().items()}
     with new_file(folder / WEIGHTS) as draft:  # the last file: where it is, the others are too
         write_tensors(draft, {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
     return folder
+
+
+def _require_same(recipe: Recipe, folder: Path) -> None:
+    """Raises where members were trained by another recipe; of members without one nothing is known."""
+    if not (folder / RECIPE).exists():
+        return
+    here, there = recipe.describe(), _recipe_in(folder)
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            raise CheckpointError(
+                f"{folder} holds members of another recipe, whose {name} is {there.get(name)} and this one's "
+                f"{here.get(name)}; give the recipe that they were trained by"
+            )
+
+
+def _recipe_in(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / RECIPE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder / RECIPE} must hold a recipe as keep wrote it, but {type(error).__name__}: {error}; train again"
+        ) from None
 
 
 def _small(value: Tensor) -> Tensor:

@@ -100,6 +100,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"a method must be one of {', '.join(METHODS)}, but it is {self.method!r}")
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be at least 1, but it is {self.epochs}")
         if self.method == "degp" and self.members < 2:
             raise ValueError(f"DE-GP needs at least two members for a covariance, but there is {self.members}")
 

@@ -1,9 +1,10 @@
-"""Training by a recipe: on a GPU each step one CUDA graph in bfloat16, on a CPU as it comes."""
+"""Training by a recipe: on a GPU each step captured as CUDA graphs in bfloat16, on a CPU as it comes."""
 
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
@@ -84,8 +85,8 @@ def train(
     `validation/temperature` of each epoch.
 
     Args:
-        checkpoints: where to save at the end, when the time is up, and as often as they say; a run that is there
-            already goes on.
+        checkpoints: where to save at the end, when the time is up, and as often as they say; a run by the same recipe,
+            on the same images and from the same seed, that is there already goes on, and another is an error.
         deadline: training stops at the end of an epoch when the next would not be done in time.
         execution: how the members run; by default as suits the device.
         mesh: the ranks that share out the members; all must call this, with the same of everything.
@@ -110,7 +111,7 @@ def train(
             validation=lambda members: _told_of_an_epoch(members, objective),
             stop=lambda history: not deadline.allows(_seconds_of_last_epoch(history)),
             stepping=_stepping(recipe, device, mesh),
-            checkpoints=checkpoints,
+            checkpoints=None if checkpoints is None else checkpoints.of(_facts(recipe, data, seed)),
             resume=True,
             generator=torch.Generator(device).manual_seed(seed),
             progress=progress,
@@ -118,6 +119,12 @@ def train(
     if len(history) < recipe.epochs:
         raise OutOfTime(f"the time was up after epoch {len(history)} of {recipe.epochs}")
     return Trained(recipe, ensemble, objective, history)
+
+
+def _facts(recipe: Recipe, data: Batch, seed: int) -> dict[str, Any]:
+    """What tells a run from others; of the images, how many there are and the sum of all they hold."""
+    images, sums = tuple(data.inputs.shape), (int(data.inputs.sum()), int(data.targets.sum()))
+    return recipe.describe() | {"seed": seed, "images": f"{images}, which sum to {sums}"}
 
 
 def _told_of_an_epoch(ensemble: Ensemble, objective: Variant) -> dict[str, float]:

@@ -5,6 +5,7 @@ from degp.selection.calibration import predictive_of as predictive_of
 from degp.selection.contest import Contest as Contest
 from degp.selection.race import Budget as Budget
 from degp.selection.race import Selected as Selected
+from degp.selection.race import discard as discard
 from degp.selection.race import epochs_done as epochs_done
 from degp.selection.race import select as select
 from degp.selection.rules import contenders as contenders

@@ -91,6 +91,13 @@ def select(
     return Selected(kept[own], chosen, likelihood, nll.tolist(), history)
 
 
+def discard(checkpoints: Checkpoints) -> None:
+    """Deletes what a selection saved."""
+    for stage in (_final(checkpoints), checkpoints):
+        if stage is not None:
+            stage.discard()
+
+
 def epochs_done(checkpoints: Checkpoints) -> int:
     """How many epochs a selection that was broken off has behind it, by its checkpoints; 0 where it has none."""
     newest = [stage.newest() for stage in (checkpoints, _final(checkpoints)) if stage is not None]

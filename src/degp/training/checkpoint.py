@@ -4,7 +4,9 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,17 @@ from degp.training.step import TrainState
 
 SCHEMA = 1
 TENSORS, STATE = "state.safetensors", "state.json"
+Plain = str | int | float | bool | None
 PLAIN_WAYS: list[Execution] = [Vmap(), Loop(), Folded(), Recomputed()]
 WAYS: dict[str, Execution] = {way.name: way for way in (*PLAIN_WAYS, *(Compiled(way) for way in PLAIN_WAYS))}
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be used; the message says why and which one can."""
+
+
+class OtherRunError(CheckpointError):
+    """A checkpoint is whole, but of another run."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,13 @@ class Checkpoints:
         folder: made when the first is saved.
         every: steps between two of them; None saves at the end and on Ctrl-C only.
         keep: how many of the newest stay.
+        facts: plain values that tell this run from others, saved with it; a run with other ones is not gone on with.
     """
 
     folder: Path | str
     every: int | None = None
     keep: int = 2
+    facts: Mapping[str, Plain] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
@@ -52,6 +61,10 @@ class Checkpoints:
             )
         if self.keep < 1:
             raise ValueError(f"keep is how many checkpoints stay and must be at least 1, but it is {self.keep}")
+
+    def of(self, facts: Mapping[str, Plain]) -> "Checkpoints":
+        """The same folder, for a run that these facts tell from others."""
+        return replace(self, facts={**self.facts, **facts})
 
     def start(self, state: TrainState, *, resume: bool) -> None:
         """Puts the newest checkpoint into the state, if asked to and there is one; never runs over an old run."""
@@ -80,7 +93,7 @@ class Checkpoints:
         mesh, path = state.ensemble.mesh, Path(self.folder) / f"step-{state.count:08d}-epoch-{state.epoch:06d}"
         if mesh.world.agreed(path.exists()):
             return path  # a finished run that was resumed: nothing has changed
-        snapshot = _snapshot(state)
+        snapshot = _snapshot(state) | {"facts": dict(self.facts)}
         return mesh.world.agreed(self._write(path, snapshot) if mesh.is_first else path)
 
     def _write(self, path: Path, snapshot: dict[str, Any]) -> Path:
@@ -96,11 +109,24 @@ class Checkpoints:
     def load(self, path: Path, state: TrainState) -> None:
         """Puts a checkpoint into the state; on any fault nothing of the state is changed."""
         try:
-            _restore(state, _read(path))
+            saved = _read(path)
+            _require_same_facts(self.facts, saved.get("facts", {}))
+            _restore(state, saved)
+        except OtherRunError as error:
+            raise OtherRunError(
+                f"{path} cannot be used: {error}; choose another folder, or delete {self.folder} to begin anew"
+            ) from None
         except CheckpointError as error:
             good = [other for other in self._all() if other != path and _is_readable(other)]
             advice = f"the last good one is {good[0]}; delete the first to take it" if good else "there is no other one"
             raise CheckpointError(f"{path} cannot be used: {error}; {advice}") from None
+
+    def discard(self) -> None:
+        """Deletes all checkpoints, and the folder if nothing else is in it."""
+        for path in self._all():
+            shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            Path(self.folder).rmdir()
 
     def _all(self) -> list[Path]:
         return sorted(Path(self.folder).glob("step-*"), reverse=True)
@@ -137,7 +163,7 @@ def _restore(state: TrainState, saved: dict[str, Any]) -> None:
     _require_same_form("objective", _state_of(state.objective), saved["objective"])
     if _classes(state) != saved["classes"]:
         here, there = (", ".join(names) for names in (_classes(state), saved["classes"]))
-        raise CheckpointError(f"its optimisers and schedulers are {there} and this run's {here}")
+        raise OtherRunError(f"its optimisers and schedulers are {there} and this run's {here}")
     _require_same_groups(state, saved["optimizers"])
     state.ensemble.load_state_dict(blocks.own(state.ensemble, saved["ensemble"]))
     if isinstance(state.objective, torch.nn.Module):
@@ -175,11 +201,21 @@ def _state_of(objective: Any) -> dict[str, Tensor]:
     return dict(objective.state_dict()) if isinstance(objective, torch.nn.Module) else {}
 
 
+def _require_same_facts(own: Mapping[str, Plain], saved: Mapping[str, Plain]) -> None:
+    if not own or not saved:
+        return  # nothing is known of one of them
+    for name in sorted(own.keys() | saved.keys()):
+        if own.get(name) != saved.get(name):
+            raise OtherRunError(
+                f"it is of another run, whose {name} is {saved.get(name)} and this one's {own.get(name)}"
+            )
+
+
 def _require_same_form(name: str, own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     for key in sorted(own.keys() | saved.keys()):
         here, there = (_form(tree[key]) if key in tree else "nothing" for tree in (own, saved))
         if here != there:
-            raise CheckpointError(f"it is of another model: {name} has {here} for {key} here and {there} there")
+            raise OtherRunError(f"it is of another model: {name} has {here} for {key} here and {there} there")
 
 
 def _form(tensor: Tensor) -> str:
@@ -190,7 +226,7 @@ def _require_same_groups(state: TrainState, saved: list[dict[str, Any]]) -> None
     for own, theirs in zip(state.optimizers, saved, strict=True):
         sizes = [[len(group["params"]) for group in groups] for groups in (own.param_groups, theirs["param_groups"])]
         if sizes[0] != sizes[1]:
-            raise CheckpointError(f"its optimiser has groups of {sizes[1]} parameters and this run's of {sizes[0]}")
+            raise OtherRunError(f"its optimiser has groups of {sizes[1]} parameters and this run's of {sizes[0]}")
 
 
 def _read(path: Path) -> dict[str, Any]:
