@@ -159,8 +159,8 @@ def test_a_convolution_of_few_channels_as_a_product_is_that_convolution(channels
     ],
 )
 def test_which_convolutions_are_products(few, layer):
-    assert Convolution("layer", layer, shared=True).has_few_channels is few
-    assert not Convolution("layer", layer, shared=False).has_few_channels
+    assert Convolution("layer", layer, shared=True).has_small_windows is few
+    assert not Convolution("layer", layer, shared=False).has_small_windows
 
 
 def test_channels_stay_last_where_they_are_so():

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -131,6 +132,14 @@ def test_a_kernel_that_errs_is_done_without(monkeypatch):
         assert Either(doubled, "double")._faster(torch.ones(3), torch.ones(2)) is doubled
 
 
+def test_numbers_that_are_not_finite_say_nothing_of_a_kernel(monkeypatch):
+    monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(double=lambda x, kernel: 2 * x))
+    function = Either(doubled, "double")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert function._faster(torch.full((3,), torch.inf), torch.ones(2)) is None
+
+
 @pytest.mark.parametrize("milliseconds, taken", [(5.0, True), (9.4, True), (9.6, False), (20.0, False)])
 def test_a_kernel_is_taken_where_it_is_faster(monkeypatch, milliseconds, taken):
     def kernel(x, kernel):
@@ -155,7 +164,10 @@ import torch
 from degp.execution import chains, narrow, triton_convolutions as kernels
 from torch.testing import assert_close
 
-for N, M, L, C, H, W in ((3, 3, 3, 16, 32, 32), (5, 2, 5, 32, 16, 16), (9, 2, 2, 16, 5, 8), (2, 1, 4, 16, 3, 64)):
+for tiles in (kernels.FORWARD, kernels.GRADIENT, kernels.CHAIN):
+    assert tuple(tiles) == narrow.CHANNELS
+sizes = (3, 3, 3, 16, 32, 32), (5, 2, 5, 32, 16, 16), (9, 2, 2, 16, 5, 8), (9, 1, 2, 32, 3, 8), (2, 1, 4, 32, 3, 64)
+for N, M, L, C, H, W in sizes:
     x, dy = torch.randn(2, N, H, W, M * C)
     stack = torch.randn(M, L, C, 3, 3, C) / (9 * C) ** 0.5
     first = stack[:, 0]

@@ -1,8 +1,8 @@
 """Runs of equal 3 × 3 convolutions with ReLUs between them, as the prior's networks have: one kernel for a whole run.
 
 A convolution of 16 channels does so little with each number that a GPU spends its time on reading and writing them.
-Here a few images of one network stay with the processor that began on them: what it writes after one layer it finds in
-its cache for the next. For passes that nobody asks the gradient of.
+Here a few images of one network stay with the processor that began on them, from the first layer to the last, and the
+ReLUs cost no pass of their own. For passes that nobody asks the gradient of.
 """
 
 from collections import Counter

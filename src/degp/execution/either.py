@@ -19,7 +19,8 @@ class Either:
     """One of two forms of a function of tensors and options, chosen by measurement when it meets new sizes on a GPU.
 
     On a CPU, and while a graph is captured, where nothing can be measured, it is the plain form. A kernel that fails,
-    or gives other numbers, is done without, and a warning says why.
+    or gives other numbers, is done without, and a warning says why. From numbers that are not finite nothing follows:
+    the next time it is asked again.
 
     Args:
         plain: the form that always works.
@@ -38,13 +39,19 @@ class Either:
         device = first.device
         sizes = device, first.dtype, first.shape, *(o.shape if isinstance(o, Tensor) else o for o in others)
         if sizes not in self.chosen and device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
-            self.chosen[sizes] = self._faster(first, *others)
+            faster = self._faster(first, *others)
+            if faster is None:
+                return self.plain
+            self.chosen[sizes] = faster
         return self.chosen.get(sizes, self.plain)
 
-    def _faster(self, *given: Tensor | bool) -> Form:
+    def _faster(self, *given: Tensor | bool) -> Form | None:
+        """The faster form; None where it cannot be told whether both give the same."""
         try:
             kernel: Form = getattr(import_module("degp.execution.triton_convolutions"), self.kernel)
             expected, found = self.plain(*given).float(), kernel(*given).float()
+            if not torch.isfinite(expected).all():
+                return None
             if not torch.norm(found - expected) <= SLACK * torch.norm(expected):
                 raise ArithmeticError("its numbers are not those of the convolutions")
             own, plain = (_milliseconds(form, given) for form in (kernel, self.plain))

@@ -11,7 +11,7 @@ from degp.execution.layout import channels_last, channels_second
 from degp.execution.narrow import has_kernel, is_narrow, narrow
 from degp.execution.ways import Tensors
 
-FEW = 64  # numbers in a kernel of one network
+SMALL = 64  # numbers in a window
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Convolution:
         bias = state[f"{self.name}.bias"].flatten() if layer.bias is not None else None
         if not self.shared and is_narrow(layer) and has_kernel(x, weight):
             return narrow(x, weight)
-        if self.has_few_channels and x.device.type == "cuda":
+        if self.has_small_windows and x.device.type == "cuda":
             return as_product(x, kernel, bias, layer.stride[0], int(layer.padding[0]))
         if self._strided and x.device.type == "cuda":
             return strided_by_blocks(x, kernel, bias, layer.stride[0], int(layer.padding[0]), groups)
         return F.conv2d(x, channels_last(kernel), bias, layer.stride, layer.padding, layer.dilation, groups)
 
     @property
-    def has_few_channels(self) -> bool:
+    def has_small_windows(self) -> bool:
         """Whether it takes images as they came, with few numbers in a window."""
-        return self.shared and self._square and math.prod(self.layer.weight.shape[1:]) <= FEW
+        return self.shared and self._square and math.prod(self.layer.weight.shape[1:]) <= SMALL
 
     @property
     def _strided(self) -> bool:
@@ -69,7 +69,8 @@ def as_product(
 ) -> Float[Tensor, "N K h w"]:
     """A convolution of images of few channels as one product: a row for each pixel's window, a column for each kernel.
 
-    cuDNN has nothing for tensor cores where three channels meet many kernels, as in the first layer of M networks.
+    cuDNN has nothing for tensor cores where three channels meet many kernels, as in the first layer of M networks. The
+    rows are at most as large as outputs of 64 channels, which M networks together have and more.
     """
     k, missing = kernel.shape[-1], -kernel[0].numel() % 8  # tensor cores take eight numbers at once
     windows = F.pad(x, (padding,) * 4).unfold(2, k, stride).unfold(3, k, stride)

@@ -25,7 +25,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def is_narrow(layer: nn.Conv2d) -> bool:
-    """Whether a layer is such a convolution, whatever the number of its channels."""
+    """Whether a layer is such a convolution; that its channels are few, only `has_kernel` asks."""
     equal = layer.in_channels == layer.out_channels and layer.groups == 1 and layer.bias is None
     return (
         equal

@@ -50,8 +50,8 @@ def narrow(
     tile = FORWARD[C]
     images = tile.images(W)
     programs = -(-N // images) * M
-    outputs = torch.empty_like(x)
-    _narrow[(programs,)](x, kernel.contiguous(), outputs, N, M, C, H, W, images, adjoint, **tile.tuning)
+    outputs = torch.empty_like(x, memory_format=torch.contiguous_format)
+    _narrow[(programs,)](x.contiguous(), kernel.contiguous(), outputs, N, M, C, H, W, images, adjoint, **tile.tuning)
     return outputs
 
 
@@ -64,7 +64,7 @@ def kernel_gradient(
     images = tile.images(W)
     blocks = -(-N // images)
     sums = x.new_empty(blocks, *kernel.shape, dtype=torch.float32)
-    _kernel_gradient[(blocks * M,)](x, dy, sums, N, M, C, H, W, images, **tile.tuning)
+    _kernel_gradient[(blocks * M,)](x.contiguous(), dy.contiguous(), sums, N, M, C, H, W, images, **tile.tuning)
     return sums.sum(0).to(kernel.dtype)
 
 
@@ -75,8 +75,8 @@ def chain(x: Float[Tensor, "N H W MC"], kernels: Float[Tensor, "M L C 3 3 C"]) -
     images = tile.images(W)
     programs = -(-N // images) * M
     scratch = x.new_empty(programs, 2, images * H * W, C)  # what a program writes in one layer and reads in the next
-    outputs = torch.empty_like(x)
-    _chain[(programs,)](x, kernels.contiguous(), scratch, outputs, N, M, L, C, H, W, images, **tile.tuning)
+    outputs = torch.empty_like(x, memory_format=torch.contiguous_format)
+    _chain[(programs,)](x.contiguous(), kernels.contiguous(), scratch, outputs, N, M, L, C, H, W, images, **tile.tuning)
     return outputs
 
 
