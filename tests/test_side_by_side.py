@@ -17,6 +17,7 @@ from degp.selection import (
     Budget,
     Contest,
     calibrate,
+    calibrate_with_care,
     contenders,
     epochs_done,
     first_within_one_error,
@@ -24,7 +25,7 @@ from degp.selection import (
     predictive_of,
     select,
 )
-from degp.selection.calibration import calibrated_nll
+from degp.selection.calibration import DOUBT, calibrated_nll
 from degp.side_by_side import SideBySide
 from degp.training import Checkpoints
 
@@ -144,6 +145,27 @@ def test_an_epoch_is_judged_as_it_would_be_delivered(log_factor, epistemic, seed
     calibrate(variant.likelihood, variant, outputs, truth)
     delivered = -predictive_of(variant, outputs, variant.likelihood).log_prob(truth).mean()
     assert delivered - 1e-6 <= judged <= delivered + 0.02
+
+
+@given(rows=st.integers(2, 60), log_noise=st.floats(-3, 3), seed=st.integers(0, 999))
+def test_noise_is_lowered_only_as_far_as_the_data_insist_and_raised_at_once(rows, log_noise, seed):
+    random = torch.Generator().manual_seed(seed)
+    outputs = 0.3 * torch.randn(3, rows, 1, generator=random, dtype=torch.float64)
+    targets = torch.randn(rows, 1, generator=random, dtype=torch.float64)
+    variant = objectives.de(Gaussian(math.exp(log_noise)))
+
+    def outcome(calibration) -> tuple[float, float]:
+        likelihood = copy.deepcopy(variant.likelihood)
+        factor = calibration(likelihood, variant, outputs, targets)
+        return factor, float(-predictive_of(variant, outputs, likelihood).log_prob(targets).mean())
+
+    (best, least), (careful, nll) = (outcome(calibration) for calibration in (calibrate, calibrate_with_care))
+    if best >= 1:
+        assert careful == best
+    else:
+        assert best <= careful <= 1
+        assert rows * (nll - least) <= DOUBT**2 / 2 + 1e-6
+        assert careful == 1 or rows * (nll - least) == pytest.approx(DOUBT**2 / 2, rel=1e-3)
 
 
 def test_the_evidence_is_that_of_the_prior_it_chooses(data):

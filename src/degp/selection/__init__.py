@@ -1,6 +1,7 @@
 """Choosing on validation data: α, the epoch and the calibration."""
 
 from degp.selection.calibration import calibrate as calibrate
+from degp.selection.calibration import calibrate_with_care as calibrate_with_care
 from degp.selection.calibration import predictive_of as predictive_of
 from degp.selection.contest import Contest as Contest
 from degp.selection.race import Budget as Budget

@@ -15,6 +15,7 @@ from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive
 
 # of |log factor|: a noise variance may have been taken from a fit without errors, a temperature is known to a factor
 LARGEST_NOISE, LARGEST_TEMPERATURE = 12.0, 3.0
+DOUBT = 2.0  # standard errors by which the data must ask for less noise
 
 
 def predictive_of(
@@ -56,15 +57,52 @@ def calibrate(likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "
     Golden-section search over the log factor; gives back the factor. Labels count as smoothed: where all
     validation rows are right, ever lower temperatures would look better, and no number of rows proves certainty.
     """
+    nll = _by_log_factor(likelihood, variant, outputs, targets)
+    return _widen(likelihood, _best(nll, is_noise=_is_noise(likelihood, variant, outputs)))
 
+
+@torch.no_grad()
+def calibrate_with_care(
+    likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "M N C"], targets: Tensor
+) -> float:
+    """As `calibrate`, but a noise variance is lowered only as far as the validation data insist.
+
+        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
+
+    These rows have also chosen the epoch and α, so their errors are among the smaller ones; what training has learned
+    of the noise is the better guess unless there are many of them. A variance that must rise rises at once.
+    """
+    nll = _by_log_factor(likelihood, variant, outputs, targets)
+    is_noise = _is_noise(likelihood, variant, outputs)
+    best = _best(nll, is_noise=is_noise)
+    if is_noise and best < 0:
+        allowed = nll(best) + DOUBT**2 / 2 / len(targets)
+        best = _largest(lambda t: nll(t) <= allowed, best, 0.0)
+    return _widen(likelihood, best)
+
+
+def _by_log_factor(
+    likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "M N C"], targets: Tensor
+) -> Callable[[float], float]:
     def nll(log_factor: float) -> float:
         widened = copy.deepcopy(likelihood)
-        widened.widen(float(torch.tensor(log_factor).exp()))
+        _widen(widened, log_factor)
         return _smoothed_nll(predictive_of(variant, outputs, widened), targets)
 
-    is_noise = isinstance(predictive_of(variant, outputs, likelihood), RegressionPredictive)
+    return nll
+
+
+def _is_noise(likelihood: Likelihood, variant: Variant, outputs: Float[Tensor, "M N C"]) -> bool:
+    return isinstance(predictive_of(variant, outputs, likelihood), RegressionPredictive)
+
+
+def _best(nll: Callable[[float], float], *, is_noise: bool) -> float:
     largest = LARGEST_NOISE if is_noise else LARGEST_TEMPERATURE
-    factor = float(torch.tensor(golden_section(nll, -largest, largest)).exp())
+    return golden_section(nll, -largest, largest)
+
+
+def _widen(likelihood: Likelihood, log_factor: float) -> float:
+    factor = float(torch.tensor(log_factor).exp())
     likelihood.widen(factor)
     return factor
 
@@ -85,6 +123,16 @@ def smoothed_nll_by_point(probabilities: Float[Tensor, "N C"], labels: Int[Tenso
     scores, doubt = probabilities.log(), 1 / (len(labels) + 1)
     own = scores.gather(1, labels.long()[:, None]).squeeze(1)
     return -(1 - doubt) * own - doubt * scores.mean(1)
+
+
+def _largest(holds: Callable[[float], bool], low: float, high: float, steps: int = 30) -> float:
+    """The largest number between the two for which it holds, if it does up to there and no further."""
+    if holds(high):
+        return high
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:

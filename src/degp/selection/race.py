@@ -11,7 +11,7 @@ import torch
 from degp.ensemble import Ensemble
 from degp.likelihoods import Likelihood
 from degp.prediction import evaluate
-from degp.selection.calibration import calibrate
+from degp.selection.calibration import calibrate_with_care
 from degp.selection.contest import Contest
 from degp.selection.rules import contenders, largest_within_one_error
 from degp.training import Captured, Checkpoints, Eager, History, Stepping, epoch_of, fit
@@ -87,7 +87,7 @@ def select(
     own = largest_within_one_error(contest.nll, [alphas[v] for v in kept])
     chosen, likelihood = contest.winner(own, ensemble), contest.best_likelihoods[own]
     validation = contest.validation
-    calibrate(likelihood, contest.race.variants[own], evaluate(chosen, validation.inputs), validation.targets)
+    calibrate_with_care(likelihood, contest.race.variants[own], evaluate(chosen, validation.inputs), validation.targets)
     return Selected(kept[own], chosen, likelihood, nll.tolist(), history)
 
 
