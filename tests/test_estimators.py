@@ -186,6 +186,14 @@ def test_time_is_kept():
     assert model.history_[-2]["seconds"] < 1.0 <= model.history_[-1]["seconds"]
 
 
+@pytest.mark.parametrize("seed", [3, 4])
+def test_intervals_hold_on_a_small_table(seed):
+    """Fifteen rows have chosen the epoch and α; the noise that they like best would be half of what it is."""
+    X, y = waves(2000, seed=99)
+    low, high = DEGPRegressor(**LINE).fit(*waves(100, seed)).predict_interval(X, 0.9).T
+    assert 0.86 < np.mean((low <= y) & (y <= high)) < 0.97
+
+
 def break_off(estimator, X, y, *, after: int) -> None:
     """A fit with Ctrl-C after so many epochs."""
     epochs = iter(range(after))
