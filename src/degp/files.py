@@ -49,15 +49,16 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def require_writable(folder: Path, *, option: str = "--out") -> None:
-    """Makes a folder where there is none, and a file in it that goes again: better now than after the work.
+    """That files can be made in a folder, tried with one that goes again: better now than after the work.
 
     Args:
+        folder: where it does not exist yet, the nearest one above it is tried, and none is made.
         option: of the command line, by which another can be chosen.
     """
     folder = Path(folder)
     with _told_of(folder, f" with {option}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder)
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        handle, name = tempfile.mkstemp(dir=nearest)
         os.close(handle)
         os.unlink(name)
 
