@@ -21,11 +21,13 @@ from degp.bandits import Agent, EnsembleAgent, LinearAgent, Played, Problem, Rec
 from degp.files import read_json, write_json
 from degp.imaging import Deadline
 from degp.report import save_results
+from degp.report.results import require_fields
 from experiments.bandits_summary import write_summary
 from experiments.independent_runs import Jobs, earlier_records, finished
 from experiments.options import Device, Minutes, chosen
 
 Records = list[dict[str, Any]]
+FIELDS = ("trial", "environment", "agent")  # what tells runs apart
 EVERY = 50  # rounds between two points of a curve
 AGENT_SEEDS = 10_000  # apart from those of the rounds
 
@@ -103,13 +105,15 @@ def main(
         out, names, trials, rounds = out / "smoke", list(TRIED_OUT), 1, 120
         recipe = Recipe(hidden_layers=(8,), members=3, steps=2)
     config = _config(recipe, rounds)
-    records = earlier_records(out, config, ("trial", "environment", "agent"))
+    records = earlier_records(out, config, FIELDS)
+    curves = _curves(out, records)
     done = {(r["trial"], r["environment"], r["agent"]) for r in records}
     known = range(trials), names, chosen(agents, AGENTS, "--agents")
     tasks = [(*run, rounds, recipe, device) for run in product(*known) if run not in done]
     with closing(finished(_play, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
         for _, (record, curve) in runs:
-            write_json(out / "curves.json", sorted([*_curves(out, records), curve], key=_place))
+            curves = sorted([*curves, curve], key=_place)
+            write_json(out / "curves.json", curves)
             records = sorted([*records, record], key=_place)
             save_results(out, config=config, records=records)
             _report(record)
@@ -181,5 +185,6 @@ def _curves(out: Path, records: Records) -> Records:
     """Those that have a record: a run that was broken off between the two files is played again."""
     path = out / "curves.json"
     kept = read_json(path) if path.exists() else []
+    require_fields(path, kept, FIELDS)
     recorded = {_place(record) for record in records}
     return [curve for curve in kept if _place(curve) in recorded]
