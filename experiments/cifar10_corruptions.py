@@ -22,6 +22,7 @@ from degp.imaging import corruption_table, load_kept
 from degp.imaging.figures import box_panels
 from degp.report import environment, save_results
 from degp.report.figures import save_figure
+from degp.report.results import require_fields
 from experiments import cifar10, cifar10_sharing
 from experiments.image_runs import (
     Place,
@@ -68,6 +69,7 @@ def main(
     if smoke:
         checkpoints = out / "trained" / "smoke" / "checkpoints"
     place = Place.open(out, checkpoints or FOLDER / name / "checkpoints", device, minutes, smoke)
+    require_fields(place.out / "metrics.json", records_in(place), ("corruption", "severity"))
     if smoke:
         source.main(out=out / "trained", methods=methods, seeds=seeds, smoke=True, device=device)
     options = {"network": network, "methods": methods, "seeds": seeds, "epochs": epochs}

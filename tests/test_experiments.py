@@ -256,6 +256,13 @@ def test_priors_that_are_tried_out_differ_as_those_that_they_stand_for():
     assert all(len(prior.make_features()) < 40 and prior.num_draws < 10 for prior in small)
 
 
+def test_corruptions_are_not_added_to_the_results_of_another_experiment(tmp_path):
+    run = cifar10.planned("resnet20", "de", "0", 200, smoke=False)[0]
+    save_results(tmp_path, config={}, records=[run.facts])
+    told = refused("cifar10_corruptions", "--out", tmp_path, "--device", "cpu")
+    assert f"{tmp_path}/metrics.json must have corruption, severity, but record 0 has no" in told
+
+
 def test_corruptions_without_members_name_the_command_that_trains_them(tmp_path):
     checkpoints = tmp_path / "none here"
     options = ("--methods", "de", "--seeds", "0", "--epochs", "3", "--checkpoints", checkpoints)
