@@ -21,6 +21,7 @@ from benchmarks import (
     tables,
     tiles,
 )
+from degp.files import require_writable
 from degp.report import save_results
 
 BENCHMARKS = {
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "shipping": shipping,
     "ranks": ranks,
 }
+NEED_A_GPU = ("images", "convolutions", "tiles")
 
 
 def main(
@@ -48,13 +50,25 @@ def main(
     unknown = set(chosen) - BENCHMARKS.keys()
     if unknown:
         raise typer.BadParameter(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if out is not None:
+        _require_writable(out)
     records: list[dict[str, Any]] = []
     for name in chosen:
+        if name in NEED_A_GPU and not torch.cuda.is_available():
+            typer.echo(f"{name} needs a GPU, and torch finds none here")
+            continue
         rows = BENCHMARKS[name].run()
         console.print(_table(BENCHMARKS[name].__doc__ or name, rows))
         records += [{"benchmark": name, **row} for row in rows]
         if out is not None:  # after each, so that none is lost when a later one fails
             save_results(out, config={"names": chosen, "threads": torch.get_num_threads()}, records=records)
+
+
+def _require_writable(out: Path) -> None:
+    try:
+        require_writable(out)
+    except OSError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

@@ -1,66 +1,104 @@
-"""Tiles of our kernels for narrow convolutions on this GPU: which is the fastest, and how far behind are the next."""
+"""Tiles of our kernels for narrow convolutions on this GPU: the fastest, the next, and those that are in use."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.convolutions import BURST, STAGES, burst, captured, drawn
 from benchmarks.timing import in_turns
+from degp.execution import chains, narrow
 
 if TYPE_CHECKING:
     from degp.execution.triton_convolutions import Tile
 
 PLACES, WARPS, ROWS = (32, 64, 128), (1, 2, 4, 8), (2, 3, 4)
-SHOWN = 3  # of each kernel, the fastest first
+SHOWN = 3  # of each kernel, the fastest first, and the one in use
+TOLERANCE = 0.05  # ‖ours − plain‖ / ‖plain‖: two sums in bf16 differ by less, and a wrong one by more
+Form = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Work that shares its tiles: for each heading of the table our form and the plain one, of the same numbers."""
+
+    name: str
+    tiles: "dict[int, Tile]"
+    forms: Mapping[str, tuple[Form, Form]]
 
 
 def run() -> list[dict[str, Any]]:
     """Microseconds by pixels, warps and stages; "in use" are those in `degp.execution.triton_convolutions`."""
-    if not torch.cuda.is_available():
-        return [{"kernel": "needs a GPU"}]
     return [row for layers, channels, size in STAGES for row in _of_stage(layers, channels, size)]
 
 
 def _of_stage(layers: int, channels: int, size: int) -> Iterator[dict[str, Any]]:
-    from degp.execution import triton_convolutions as ours
-
-    x, dy, stack = drawn(layers, channels, size)
-    kernel = stack[:, 0].contiguous()
-    for name, tiles, work in (
-        ("forward", ours.FORWARD, partial(ours.narrow, x, kernel, False)),
-        ("gradient by kernels", ours.GRADIENT, partial(ours.kernel_gradient, x, dy, kernel)),
-        (f"{layers} with ReLUs", ours.CHAIN, partial(ours.chain, x, stack)),
-    ):
-        for tile, microseconds in _fastest(tiles, channels, size, work):
+    for kernel in _kernels(layers, channels, size):
+        in_use, found = kernel.tiles[channels], _measured(kernel, channels, size)
+        fastest = sorted(found, key=lambda tile: sum(found[tile].values()))[:SHOWN]
+        for tile in dict.fromkeys([*fastest, in_use]):
             yield {
-                "kernel": f"{channels} channels: {name}",
+                "kernel": f"{channels} channels: {kernel.name}",
                 "pixels": tile.places,
                 "warps": tile.warps,
                 "stages": tile.stages,
-                "µs": microseconds,
-                "in use": "yes" if tile == tiles[channels] else "",
+                **found.get(tile, dict.fromkeys(kernel.forms, "fails")),
+                "in use": "yes" if tile == in_use else "",
             }
 
 
-def _fastest(
-    tiles: "dict[int, Tile]", channels: int, size: int, work: Callable[[], object]
-) -> "list[tuple[Tile, float]]":
-    in_use = tiles[channels]
-    graphs = {}
-    for places, warps, stages in product(PLACES, WARPS, ROWS):
-        tile = type(in_use)(places, warps, stages)
-        if places < size or (places, warps) == (32, 8):
-            continue
-        try:
-            tiles[channels] = tile
-            graphs[tile] = captured(work)
-        except Exception:  # more shared memory than there is, say: not among the fastest
-            torch.cuda.synchronize()
-        finally:
-            tiles[channels] = in_use
-    times = in_turns({str(tile): partial(burst, graph) for tile, graph in graphs.items()}, rounds=5)
-    found = [(tile, 1e3 * times[str(tile)] / BURST) for tile in graphs]
-    return sorted(found, key=lambda pair: pair[1])[:SHOWN]
+def _kernels(layers: int, channels: int, size: int) -> tuple[Kernel, ...]:
+    """The adjoint is the kernel of the forward pass again, with its tile: what is chosen must suit both."""
+    from degp.execution import triton_convolutions as ours
+
+    def both(own: Callable[..., Tensor], plain: Callable[..., Tensor], *given: Any) -> tuple[Form, Form]:
+        return partial(own, *given), partial(plain, *given)
+
+    x, dy, stack = drawn(layers, channels, size)
+    kernel = stack[:, 0].contiguous()
+    forward = both(ours.narrow, narrow.plain, x, kernel, False)
+    adjoint = both(ours.narrow, narrow.plain, dy, kernel, True)
+    gradient = both(ours.kernel_gradient, narrow.plain_gradient, x, dy, kernel)
+    chain = both(ours.chain, chains.one_by_one, x, stack)
+    return (
+        Kernel("forward", ours.FORWARD, {"µs": forward, "adjoint, µs": adjoint}),
+        Kernel("gradient by kernels", ours.GRADIENT, {"µs": gradient}),
+        Kernel(f"{layers} with ReLUs", ours.CHAIN, {"µs": chain}),
+    )
+
+
+def _measured(kernel: Kernel, channels: int, size: int) -> "dict[Tile, dict[str, float]]":
+    """Microseconds of each form by tile, of the tiles that work."""
+    in_use = kernel.tiles[channels]
+    every = (type(in_use)(*sizes) for sizes in product(PLACES, WARPS, ROWS) if sizes[0] >= size)
+    expected = {heading: plain() for heading, (_, plain) in kernel.forms.items()}
+    graphs = {tile: _tried(kernel, channels, tile, expected) for tile in dict.fromkeys([in_use, *every])}
+    bursts = {f"{tile} {heading}": partial(burst, graph) for tile in graphs for heading, graph in graphs[tile].items()}
+    times = in_turns(bursts, rounds=5)
+    return {
+        tile: {heading: 1e3 * times[f"{tile} {heading}"] / BURST for heading in own}
+        for tile, own in graphs.items()
+        if own
+    }
+
+
+def _tried(kernel: Kernel, channels: int, tile: "Tile", expected: Mapping[str, Tensor]) -> dict[str, Any]:
+    """A graph of each form with a tile; none where one of them fails, or has other numbers than the plain form."""
+    in_use, kernel.tiles[channels] = kernel.tiles[channels], tile
+    try:
+        right = all(_is_close(own(), expected[heading]) for heading, (own, _) in kernel.forms.items())
+        return {heading: captured(own) for heading, (own, _) in kernel.forms.items()} if right else {}
+    except Exception:  # more shared memory than there is, say
+        torch.cuda.synchronize()
+        return {}
+    finally:
+        kernel.tiles[channels] = in_use
+
+
+def _is_close(found: Tensor, expected: Tensor) -> bool:
+    difference = (found.float() - expected.float()).norm() / expected.float().norm()
+    return difference.item() <= TOLERANCE  # not so where it is NaN

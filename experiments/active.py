@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from degp.active import Rule, joint_information, single_information, variance, variance_reduction
+from degp.data import UCI_NAMES
 from degp.imaging import Deadline
 from degp.report import save_results
 from experiments.active_summary import write_summary
-from experiments.image_runs import Minutes
 from experiments.independent_runs import Jobs, earlier_records, finished
+from experiments.options import Minutes, chosen
 
 Records = list[dict[str, Any]]
 SETS = ("boston", "energy", "concrete", "kin8nm")  # the smallest of the UCI tables with a continuous target
@@ -93,11 +94,12 @@ def main(
 ) -> None:
     """All strategies on all sets; what is in metrics.json already is not run again."""
     config = SMOKE if smoke else Config()
+    names, asked = chosen(sets, UCI_NAMES, "--sets"), chosen(strategies, STRATEGIES, "--strategies", between=";")
     if smoke:
-        out, sets, seeds = out / "smoke", "waves", 1
-    records = earlier_records(out, asdict(config))
+        out, names, seeds = out / "smoke", ["waves"], 1
+    records = earlier_records(out, asdict(config), ("seed", "dataset", "strategy"))
     done = {(r["seed"], r["dataset"], r["strategy"]) for r in records}
-    known = range(first_seed, first_seed + seeds), sets.split(","), strategies.split(";")
+    known = range(first_seed, first_seed + seeds), names, asked
     tasks = [(*run, config) for run in product(*known) if run not in done]
     with closing(finished(_run, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
         for (seed, name, strategy, _), points in runs:

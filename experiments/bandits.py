@@ -4,7 +4,6 @@ The paper's Mushroom and Covertype. Every agent plays the same rounds of a trial
 batches, updates and optimiser are the paper's; DIFFERENCES says what is not.
 """
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -19,14 +18,16 @@ import typer
 
 from degp import bandits
 from degp.bandits import Agent, EnsembleAgent, LinearAgent, Played, Problem, Recipe, TableBandit, UniformAgent
-from degp.files import write_json
+from degp.files import read_json, write_json
 from degp.imaging import Deadline
 from degp.report import save_results
+from degp.report.results import require_fields
 from experiments.bandits_summary import write_summary
-from experiments.image_runs import Minutes, chosen
 from experiments.independent_runs import Jobs, earlier_records, finished
+from experiments.options import Device, Minutes, chosen
 
 Records = list[dict[str, Any]]
+FIELDS = ("trial", "environment", "agent")  # what tells runs apart
 EVERY = 50  # rounds between two points of a curve
 AGENT_SEEDS = 10_000  # apart from those of the rounds
 
@@ -93,24 +94,26 @@ def main(
     rounds: int = 5000,
     batch_size: Annotated[int, typer.Option(help="Rounds a step.")] = 512,
     steps: Annotated[int, typer.Option(help="Steps an update.")] = 100,
-    device: Annotated[str, typer.Option(help="cpu or cuda, for the networks.")] = "cpu",
+    device: Device = "cpu",
     jobs: Jobs = 1,
     minutes: Minutes = None,
     smoke: Annotated[bool, typer.Option(help="A made-up game of 120 rounds, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """All agents in all games; what is in metrics.json already is not played again."""
-    names, recipe = chosen(games, GAMES), Recipe(batch_size=batch_size, steps=steps)
+    names, recipe = chosen(games, GAMES, "--games"), Recipe(batch_size=batch_size, steps=steps)
     if smoke:
         out, names, trials, rounds = out / "smoke", list(TRIED_OUT), 1, 120
         recipe = Recipe(hidden_layers=(8,), members=3, steps=2)
     config = _config(recipe, rounds)
-    records = earlier_records(out, config)
+    records = earlier_records(out, config, FIELDS)
+    curves = _curves(out, records)
     done = {(r["trial"], r["environment"], r["agent"]) for r in records}
-    known = range(trials), names, chosen(agents, AGENTS)
+    known = range(trials), names, chosen(agents, AGENTS, "--agents")
     tasks = [(*run, rounds, recipe, device) for run in product(*known) if run not in done]
     with closing(finished(_play, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
         for _, (record, curve) in runs:
-            write_json(out / "curves.json", sorted([*_curves(out, records), curve], key=_place))
+            curves = sorted([*curves, curve], key=_place)
+            write_json(out / "curves.json", curves)
             records = sorted([*records, record], key=_place)
             save_results(out, config=config, records=records)
             _report(record)
@@ -181,6 +184,7 @@ def _curve(played: Played) -> dict[str, list[float]]:
 def _curves(out: Path, records: Records) -> Records:
     """Those that have a record: a run that was broken off between the two files is played again."""
     path = out / "curves.json"
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    kept = read_json(path) if path.exists() else []
+    require_fields(path, kept, FIELDS)
     recorded = {_place(record) for record in records}
     return [curve for curve in kept if _place(curve) in recorded]

@@ -1,6 +1,5 @@
 """The bandit records as tables and a figure: `summary.md` and `bandits.png`."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from degp.files import read_json
 from degp.report import load_results
 from degp.report.figures import COLOURS, save_figure
 
@@ -30,7 +30,7 @@ PUBLISHED = {
 def write_summary(folder: Path) -> None:
     """Writes both from what is in the folder."""
     records = load_results(folder)["records"]
-    curves = json.loads((folder / "curves.json").read_text(encoding="utf-8"))
+    curves = read_json(folder / "curves.json")
     pages = [_page(records, name) for name in _names(records, "environment")]
     (folder / "summary.md").write_text("# Contextual bandits\n\n" + "\n".join(pages), encoding="utf-8")
     save_figure(_figure(curves), folder / "bandits.png")

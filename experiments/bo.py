@@ -18,8 +18,8 @@ from tqdm.auto import tqdm
 from degp.imaging import Deadline
 from degp.report import environment, save_results
 from experiments.bo_summary import final_table, write_summary
-from experiments.image_runs import Minutes
 from experiments.independent_runs import Jobs, earlier_records, finished
+from experiments.options import Minutes, chosen
 
 PROBLEMS = ("branin", "hartmann6", "ackley10", "noisy-hartmann3", "mixed-ackley8")
 METHODS = ("DE-GP", "EnsembleModel", "SingleTaskGP", "random")
@@ -63,8 +63,9 @@ def main(
 ) -> None:
     """Regret of each method on each problem; what is in metrics.json already is not run again."""
     out, config, seeds = (out / "smoke", SMOKE, 1) if smoke else (out, Config(), seeds)
-    known = _known(problems, PROBLEMS), range(first_seed, first_seed + seeds), _known(methods, METHODS)
-    records = earlier_records(out, asdict(config))
+    problem_names, method_names = chosen(problems, PROBLEMS, "--problems"), chosen(methods, METHODS)
+    known = problem_names, range(first_seed, first_seed + seeds), method_names
+    records = earlier_records(out, asdict(config), ("problem", "seed", "method"))
     done = {(r["problem"], r["seed"], r["method"]) for r in records}
     tasks = [(*run, config) for run in product(*known) if run not in done]
     where = {"commit": environment()["commit"]}
@@ -82,14 +83,6 @@ def _optimise(problem: str, seed: int, method: str, config: Config) -> list[dict
     from experiments.bo_runs import optimise  # here: BoTorch takes seconds to import and changes GPyTorch's settings
 
     return optimise(problem, method, seed, config)
-
-
-def _known(names: str, all_names: tuple[str, ...]) -> list[str]:
-    chosen = names.split(",")
-    for name in chosen:
-        if name not in all_names:
-            raise typer.BadParameter(f"there is no {name}; choose from {', '.join(all_names)}")
-    return chosen
 
 
 def _place(record: dict[str, Any]) -> tuple[int, int, int]:

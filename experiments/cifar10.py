@@ -17,23 +17,27 @@ from degp.data import CIFAR10_SCALE, cifar10, svhn
 from degp.imaging import ImageSets, PriorNetworks, Recipe, hold_out
 from degp.nets import lite_resnet_features, resnet
 from experiments.image_runs import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
-    Methods,
-    Minutes,
     Place,
     Run,
-    Seeds,
-    Smoke,
-    chosen,
     do_runs,
     draw_curves,
     judged,
     made_up,
-    numbers,
     tried_out,
     write_summary,
+)
+from experiments.options import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Epochs,
+    Methods,
+    Minutes,
+    Seeds,
+    Smoke,
+    chosen,
+    one_of,
+    whole_numbers,
 )
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -61,14 +65,15 @@ def main(
     network: Annotated[str, typer.Option(help=f"One of {', '.join(NETWORKS)}.")] = "resnet20",
     methods: Methods = ",".join(METHODS),
     seeds: Seeds = "0,1,2",
-    epochs: int = 200,
+    epochs: Epochs = 200,
     device: Device = DEVICE,
     minutes: Minutes = None,
     smoke: Smoke = False,
 ) -> None:
     """All methods on CIFAR-10 and against SVHN; `degp0` is DE-GP with β = 0."""
+    runs = planned(network, methods, seeds, epochs, smoke)
     place = Place.open(out, checkpoints, device, minutes, smoke)
-    do_runs(place, planned(network, methods, seeds, epochs, smoke), image_sets(smoke).to(place.device), judged)
+    do_runs(place, runs, image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, FIGURES)
 
@@ -77,7 +82,7 @@ def planned(network: str, methods: str, seeds: str, epochs: int, smoke: bool) ->
     """The runs that the command line asks for, seed by seed."""
     runs = [
         Run(network, PRIOR, recipe(network, method, epochs), seed)
-        for seed in numbers(seeds)
+        for seed in whole_numbers(seeds)
         for method in chosen(methods, METHODS)
     ]
     return tried_out(runs) if smoke else runs
@@ -85,8 +90,7 @@ def planned(network: str, methods: str, seeds: str, epochs: int, smoke: bool) ->
 
 def recipe(network: str, method: str, epochs: int = 200) -> Recipe:
     """The settings of `METHODS` for one of `NETWORKS`."""
-    (known,) = chosen(network, NETWORKS)
-    depth, members = NETWORKS[known]
+    depth, members = NETWORKS[one_of(network, NETWORKS)]
     prior = PriorNetworks(partial(lite_resnet_features, 20))
     shared = Recipe(partial(resnet, depth, 10), prior, CIFAR10_SCALE, members=members, epochs=epochs)
     return replace(shared, **METHODS[method])

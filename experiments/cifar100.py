@@ -16,23 +16,26 @@ from degp.imaging import ImageSets, Recipe, hold_out
 from degp.nets import resnet
 from experiments import cifar10
 from experiments.image_runs import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
-    Methods,
-    Minutes,
     Place,
     Run,
-    Seeds,
-    Smoke,
-    chosen,
     do_runs,
     draw_curves,
     judged,
     made_up,
-    numbers,
     tried_out,
     write_summary,
+)
+from experiments.options import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Epochs,
+    Methods,
+    Minutes,
+    Seeds,
+    Smoke,
+    chosen,
+    whole_numbers,
 )
 
 METHODS = ("de", "rde", "rms", "degp")
@@ -48,19 +51,19 @@ def main(
     network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}.")] = "resnet20",
     methods: Methods = ",".join(METHODS),
     seeds: Seeds = "0,1,2",
-    epochs: int = 200,
+    epochs: Epochs = 200,
     part: Annotated[bool, typer.Option(help="Only the first images of the set; into OUT/part.")] = False,
     device: Device = DEVICE,
     minutes: Minutes = None,
     smoke: Smoke = False,
 ) -> None:
     """All methods on CIFAR-100 and against SVHN."""
-    place = Place.open(out / "part" if part else out, checkpoints, device, minutes, smoke)
     runs = [
         Run(network, cifar10.PRIOR, recipe(network, method, epochs), seed)
-        for seed in numbers(seeds)
+        for seed in whole_numbers(seeds)
         for method in chosen(methods, METHODS)
     ]
+    place = Place.open(out / "part" if part else out, checkpoints, device, minutes, smoke)
     sets = made_up(classes=CLASSES) if smoke else _sets(part)
     do_runs(place, tried_out(runs, classes=CLASSES) if smoke else runs, sets.to(place.device), judged)
     write_summary(place)

@@ -6,10 +6,11 @@ baselines, and so the scores without them are recorded too.
 """
 
 import math
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from torch import Tensor
@@ -21,21 +22,17 @@ from degp.imaging import corruption_table, load_kept
 from degp.imaging.figures import box_panels
 from degp.report import environment, save_results
 from degp.report.figures import save_figure
+from degp.report.results import require_fields
 from experiments import cifar10, cifar10_sharing
 from experiments.image_runs import (
-    DEVICE,
-    Device,
-    Methods,
-    Minutes,
     Place,
     Records,
     Run,
-    Seeds,
-    Smoke,
     known,
     label,
     records_in,
 )
+from experiments.options import DEVICE, Device, Epochs, Minutes, Seeds, Smoke, one_of
 
 SCORES = {
     "accuracy": "accuracy",
@@ -56,29 +53,57 @@ def main(
         Path | None, typer.Option(help="Where `cifar10` or `cifar10_sharing` left its members.")
     ] = None,
     network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}, {SHARED}.")] = "resnet20",
-    methods: Methods = "",
+    methods: Annotated[str | None, typer.Option(help="Names, separated by commas; all by default.")] = None,
     seeds: Seeds = "0,1,2",
-    epochs: int = 200,
+    epochs: Epochs = 200,
     device: Device = DEVICE,
     minutes: Minutes = None,
     smoke: Smoke = False,
 ) -> None:
     """Every method of `cifar10`, or of `cifar10_sharing` as network `shared`, on corrupted images."""
-    if smoke:
-        cifar10.main(out=out / "trained", methods="de,degp", smoke=True, device=device)
-        checkpoints, methods = out / "trained" / "smoke" / "checkpoints", "de,degp"
-    source = "cifar10_sharing" if network == SHARED else "cifar10"
-    place = Place.open(out, checkpoints or FOLDER / source / "checkpoints", device, minutes, smoke)
+    source = cifar10_sharing if one_of(network, (*cifar10.NETWORKS, SHARED)) == SHARED else cifar10
+    if methods is None:
+        methods = "de,degp" if smoke else ",".join(source.METHODS)
     runs = _planned(network, methods, seeds, epochs, smoke)
-    _do_runs(place, runs, _types(smoke), smoke)
+    name = source.__name__.rpartition(".")[2]
+    if smoke:
+        checkpoints = out / "trained" / "smoke" / "checkpoints"
+    place = Place.open(out, checkpoints or FOLDER / name / "checkpoints", device, minutes, smoke)
+    require_fields(place.out / "metrics.json", records_in(place), ("corruption", "severity"))
+    if smoke:
+        source.main(out=out / "trained", methods=methods, seeds=seeds, smoke=True, device=device)
+    options = {"network": network, "methods": methods, "seeds": seeds, "epochs": epochs}
+    _do_runs(place, _trained(place, runs, _trainer(name, options, place.checkpoints)), _types(smoke), smoke)
     _figures(place)
     _write_summary(place)
 
 
 def _planned(network: str, methods: str, seeds: str, epochs: int, smoke: bool) -> list[Run]:
     if network == SHARED:
-        return cifar10_sharing.planned(methods or ",".join(cifar10_sharing.METHODS), seeds, epochs, smoke)
-    return cifar10.planned(network, methods or ",".join(cifar10.METHODS), seeds, epochs, smoke)
+        return cifar10_sharing.planned(methods, seeds, epochs, smoke)
+    return cifar10.planned(network, methods, seeds, epochs, smoke)
+
+
+def _trained(place: Place, runs: Sequence[Run], trainer: str) -> list[Run]:
+    """Those of the runs that are still to be judged and can be; `trainer` is the command that trains the others."""
+    wanted = [run for run in runs if place.lacks(run)]
+    trained = [run for run in wanted if place.keeps(run)]
+    missing = (
+        f"{place.checkpoints} must have the members of every run, but those of {len(wanted) - len(trained)} among "
+        f"{len(runs)} are not there; train them first: {trainer}"
+    )
+    if wanted and not trained:
+        raise ValueError(missing)
+    if len(trained) < len(wanted):
+        place.say(missing)
+    return trained
+
+
+def _trainer(name: str, options: Mapping[str, Any], checkpoints: Path) -> str:
+    """The command that trains what is to be judged."""
+    given = {**options, "checkpoints": checkpoints}
+    words = [word for key, value in given.items() if value != SHARED for word in (f"--{key}", str(value))]
+    return shlex.join(["python", "-m", "experiments", name, *words])
 
 
 def _types(smoke: bool) -> tuple[str, ...]:
@@ -86,21 +111,16 @@ def _types(smoke: bool) -> tuple[str, ...]:
 
 
 def _do_runs(place: Place, runs: Sequence[Run], types: Sequence[str], smoke: bool) -> None:
-    """Judges the runs that are not in metrics.json yet, and saves after each."""
+    """Judges each run, and saves after it."""
     sets = cifar10.image_sets(smoke).to(place.device)
     overlays = _overlays(place)
     where = {key: environment()[key] for key in ("commit", "device")}
     for run in runs:
-        folder = place.checkpoints / run.name
-        if not place.lacks(run):
-            continue
-        if not place.keeps(run):
-            place.say(f"{label(run.facts)}, seed {run.seed}: no members in {folder}; train them first")
-            continue
         if not place.has_time():
             place.say("the time is up; the same command goes on from there")
             return
         place.say(f"{label(run.facts)}, {run.network}, seed {run.seed}")
+        folder = place.checkpoints / run.name
         trained = load_kept(folder, run.recipe, seed=run.seed, device=place.device, mesh=place.mesh)
         rows = corruption_table(trained, sets, types=types, overlays=overlays)
         if place.mesh.is_first:

@@ -15,21 +15,25 @@ from degp.imaging import PriorNetworks
 from degp.nets import lite_resnet_features
 from experiments import cifar10
 from experiments.image_runs import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
-    Minutes,
     Place,
     Run,
-    Seeds,
-    Smoke,
-    chosen,
     do_runs,
     draw_curves,
     judged,
-    numbers,
     tried_out,
     write_summary,
+)
+from experiments.options import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Epochs,
+    Minutes,
+    Seeds,
+    Smoke,
+    Weight,
+    chosen,
+    whole_numbers,
 )
 
 
@@ -56,22 +60,22 @@ def main(
     ),
     checkpoints: CheckpointFolder = None,
     priors: Annotated[str, typer.Option(help=f"Any of {', '.join(PRIORS)}; separated by commas.")] = ",".join(PRIORS),
-    alpha: Annotated[float, typer.Option(help="Weight of the divergence.")] = cifar10.METHODS["degp"]["alpha"],
+    alpha: Weight = cifar10.METHODS["degp"]["alpha"],
     network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}.")] = "resnet20",
     seeds: Seeds = "0,1,2",
-    epochs: int = 200,
+    epochs: Epochs = 200,
     device: Device = DEVICE,
     minutes: Minutes = None,
     smoke: Smoke = False,
 ) -> None:
     """DE-GP for each prior."""
-    place = Place.open(out, checkpoints, device, minutes, smoke)
     shared = cifar10.recipe(network, "degp", epochs)
     runs = [
         Run(network, prior, replace(shared, prior=PRIORS[prior], alpha=alpha), seed)
-        for seed in numbers(seeds)
-        for prior in chosen(priors, PRIORS)
+        for seed in whole_numbers(seeds)
+        for prior in chosen(priors, PRIORS, "--priors")
     ]
+    place = Place.open(out, checkpoints, device, minutes, smoke)
     do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)

@@ -17,23 +17,29 @@ from degp.nets import mlp, resnet_features
 from experiments import cifar10
 from experiments.cifar10_prior import PRIORS
 from experiments.image_runs import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
-    Methods,
-    Minutes,
     Place,
     Run,
-    Seeds,
-    Smoke,
-    chosen,
     do_runs,
     draw_curves,
     judged,
-    numbers,
     tiny_features,
     tried_out,
     write_summary,
+)
+from experiments.options import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Epochs,
+    Methods,
+    Minutes,
+    Seeds,
+    Smoke,
+    Weight,
+    chosen,
+    one_of,
+    require_weight,
+    whole_numbers,
 )
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -51,18 +57,18 @@ def main(
     ),
     checkpoints: CheckpointFolder = None,
     methods: Methods = ",".join(METHODS),
-    alpha: Annotated[float, typer.Option(help="Of DE-GP.")] = METHODS["degp"]["alpha"],
+    alpha: Weight = METHODS["degp"]["alpha"],
     prior: Annotated[str, typer.Option(help="Of DE-GP, as `cifar10_prior` has them.")] = cifar10.PRIOR,
-    heads_rate: Annotated[float, typer.Option(help="The heads' learning rate.")] = HEADS_RATE,
+    heads_rate: Annotated[float, typer.Option(callback=require_weight, help="The heads' learning rate.")] = HEADS_RATE,
     seeds: Seeds = "0,1,2",
-    epochs: int = 200,
+    epochs: Epochs = 200,
     device: Device = DEVICE,
     minutes: Minutes = None,
     smoke: Smoke = False,
 ) -> None:
     """DE, rDE and DE-GP whose members share a trunk."""
-    place = Place.open(out, checkpoints, device, minutes, smoke)
     runs = planned(methods, seeds, epochs, smoke, alpha=alpha, prior=prior, heads_rate=heads_rate)
+    place = Place.open(out, checkpoints, device, minutes, smoke)
     do_runs(place, runs, cifar10.image_sets(smoke).to(place.device), judged)
     write_summary(place)
     draw_curves(place, cifar10.FIGURES)
@@ -79,12 +85,12 @@ def planned(
     heads_rate: float = HEADS_RATE,
 ) -> list[Run]:
     """The runs that the command line asks for, seed by seed."""
-    (known,) = chosen(prior, PRIORS)
-    settings: dict[str, Any] = {"alpha": alpha, "prior": PRIORS[known], "learning_rate": heads_rate}
+    networks = PRIORS[one_of(prior, PRIORS, "--prior")]
+    settings: dict[str, Any] = {"alpha": alpha, "prior": networks, "learning_rate": heads_rate}
     network = NETWORK if heads_rate == HEADS_RATE else f"{NETWORK}, heads at {heads_rate:g}"
     runs = [
         Run(network, prior, replace(recipe(method, epochs), **settings), seed)
-        for seed in numbers(seeds)
+        for seed in whole_numbers(seeds)
         for method in chosen(methods, METHODS)
     ]
     return [_with_tiny_trunk(run) for run in tried_out(runs)] if smoke else runs

@@ -15,24 +15,27 @@ from degp.data import FASHION_MNIST_SCALE, fashion_mnist, mnist
 from degp.imaging import Cosine, ImageSets, PriorNetworks, Recipe, Trained, by_size, hold_out
 from degp.nets import lenet, lenet_features
 from experiments.image_runs import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
     Findings,
-    Methods,
-    Minutes,
     Place,
     Run,
-    Seeds,
-    Smoke,
-    chosen,
     do_runs,
     draw_curves,
     judged,
     made_up,
-    numbers,
     tried_out,
     write_summary,
+)
+from experiments.options import (
+    DEVICE,
+    CheckpointFolder,
+    Device,
+    Epochs,
+    Methods,
+    Minutes,
+    Seeds,
+    Smoke,
+    chosen,
+    whole_numbers,
 )
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -56,19 +59,19 @@ def main(
     checkpoints: CheckpointFolder = None,
     methods: Methods = ",".join(METHODS),
     seeds: Seeds = "0,1,2",
-    epochs: int = 24,
-    members: int = 10,
+    epochs: Epochs = 24,
+    members: Annotated[int, typer.Option(min=1, help="Networks in each ensemble.")] = 10,
     device: Device = DEVICE,
     minutes: Minutes = None,
     smoke: Smoke = False,
 ) -> None:
     """DE, rDE, RMS and DE-GP on Fashion-MNIST, by ensemble size, and against MNIST."""
-    place = Place.open(out, checkpoints, device, minutes, smoke)
     runs = [
         Run("lenet", "lenet", recipe(method, epochs, members), seed)
-        for seed in numbers(seeds)
+        for seed in whole_numbers(seeds)
         for method in chosen(methods, METHODS)
     ]
+    place = Place.open(out, checkpoints, device, minutes, smoke)
     sets = made_up(channels=1, size=28) if smoke else _sets()
     do_runs(place, tried_out(runs, channels=1) if smoke else runs, sets.to(place.device), _judge)
     write_summary(place)

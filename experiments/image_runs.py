@@ -3,27 +3,27 @@
 Under `torchrun` the ranks share out the members. All of them do everything, and the first alone writes and speaks.
 """
 
-import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import typer
 from torch import nn
 
 from degp.distributed import Mesh, start
-from degp.files import new_file, write_json
+from degp.files import new_file, read_json, require_writable, write_json
 from degp.imaging import (
     Deadline,
     ImageSets,
     OutOfTime,
+    PriorNetworks,
     Recipe,
     Trained,
     assess,
@@ -36,6 +36,7 @@ from degp.imaging.figures import Line, line_panels
 from degp.imaging.recipe import METHODS
 from degp.report import environment, load_results, save_results
 from degp.report.figures import save_figure
+from degp.report.results import require_fields
 from degp.training import Checkpoints
 from degp.typing import Batch
 
@@ -53,18 +54,7 @@ SCORES = (
 )
 OOD_SCORES = ("auroc_mi", "auroc_entropy", "auroc_maxprob", "fpr95_mi", "error_mi_10", "error_coverage_10")
 USUAL_PRIORS = ("lenet", "lite resnet20")
-
-Seeds = Annotated[str, typer.Option(help="Whole numbers, separated by commas.")]
-Methods = Annotated[str, typer.Option(help="Names, separated by commas.")]
-CheckpointFolder = Annotated[
-    Path | None, typer.Option(help="For unfinished runs and trained members; `checkpoints` in OUT by default.")
-]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Minutes = Annotated[
-    float | None, typer.Option(help="Save and stop after this time; the same command goes on from there.")
-]
-Smoke = Annotated[bool, typer.Option(help="Tiny networks, made-up images, into OUT/smoke: does it run?")]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+FACTS = ("network", "method", "alpha", "beta", "prior", "members", "epochs", "seed")  # of every record and curve
 
 
 @dataclass(frozen=True)
@@ -78,10 +68,18 @@ class Place:
 
     @classmethod
     def open(cls, out: Path, checkpoints: Path | None, device: str, minutes: float | None, smoke: bool) -> "Place":
-        """The place that the command line names; what is only tried out stays apart."""
+        """The place that the command line names, if it can be written and what is there can be read.
+
+        What is only tried out stays apart.
+        """
         out = out / "smoke" if smoke else out
         torch.backends.cudnn.benchmark = True
-        return cls(out, checkpoints or out / "checkpoints", Deadline(minutes), start(device=device))
+        place = cls(out, checkpoints or out / "checkpoints", Deadline(minutes), start(device=device))
+        if place.mesh.is_first:
+            require_writable(out)
+        records_in(place)
+        curves_in(place)
+        return place
 
     @property
     def device(self) -> torch.device:
@@ -149,20 +147,6 @@ class Findings:
 Judge = Callable[[Trained, ImageSets], Findings]
 
 
-def numbers(text: str) -> list[int]:
-    """Seeds from the command line."""
-    return [int(word) for word in text.split(",")]
-
-
-def chosen(text: str, known: Iterable[str]) -> list[str]:
-    """Names from the command line, all of them known."""
-    names = text.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise typer.BadParameter(f"there is no {', '.join(unknown)}; choose among {', '.join(known)}")
-    return names
-
-
 def do_runs(place: Place, runs: Sequence[Run], sets: ImageSets, judge: Judge) -> None:
     """Trains and judges the runs that are not in metrics.json yet, and saves after each."""
     for run in runs:
@@ -212,7 +196,15 @@ def judged(trained: Trained, sets: ImageSets) -> Findings:
 
 def records_in(place: Place) -> Records:
     """What metrics.json has, if it is there."""
-    return load_results(place.out)["records"] if (place.out / "metrics.json").exists() else []
+    return load_results(place.out, fields=FACTS)["records"] if (place.out / "metrics.json").exists() else []
+
+
+def curves_in(place: Place) -> Records:
+    """What curves.json has, if it is there."""
+    path = place.out / "curves.json"
+    curves = read_json(path) if path.exists() else []
+    require_fields(path, curves, (*FACTS, "curve", "x", "y"))
+    return curves
 
 
 def known(values: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -241,7 +233,8 @@ def label(facts: Mapping[str, Any]) -> str:
     if facts["method"] != "DE-GP":
         return facts["method"]
     prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
-    start = "" if facts["temperature_start"] == 1 else f", τ from {facts['temperature_start']:g}"
+    temperature = facts.get("temperature_start", 1)
+    start = "" if temperature == 1 else f", τ from {temperature:g}"
     return f"DE-GP α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}{start}"
 
 
@@ -268,9 +261,18 @@ def tiny(channels: int = 3, classes: int = 10) -> nn.Sequential:
     return nn.Sequential(nn.BatchNorm2d(channels), *tiny_features(channels), nn.Linear(16, classes))
 
 
-def tiny_features(channels: int = 3) -> nn.Sequential:
-    """The same without BatchNorm and read-out."""
-    return nn.Sequential(nn.Conv2d(channels, 4, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+def tiny_features(channels: int = 3, layers: int = 1) -> nn.Sequential:
+    """The same without BatchNorm and read-out, and of as many layers as are wanted."""
+    deeper = [part for _ in range(layers - 1) for part in (nn.Conv2d(4, 4, 3, padding=1), nn.ReLU())]
+    return nn.Sequential(nn.Conv2d(channels, 4, 3, 4), nn.ReLU(), *deeper, nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+
+def tiny_prior(prior: PriorNetworks, channels: int = 3) -> PriorNetworks:
+    """An eighth of the layers and a tenth of the draws, and a few: priors that differ still do."""
+    with torch.device("meta"):
+        layers = sum(isinstance(module, nn.Conv2d) for module in prior.make_features().modules())
+    features = partial(tiny_features, channels, 1 + layers // 8)
+    return replace(prior, make_features=features, num_draws=2 + prior.num_draws // 10)
 
 
 def tried_out(runs: Sequence[Run], channels: int = 3, classes: int = 10) -> list[Run]:
@@ -280,7 +282,7 @@ def tried_out(runs: Sequence[Run], channels: int = 3, classes: int = 10) -> list
         recipe = replace(
             run.recipe,
             make_network=partial(tiny, channels, classes),
-            prior=replace(run.recipe.prior, make_features=partial(tiny_features, channels), num_draws=3),
+            prior=tiny_prior(run.recipe.prior, channels),
             members=3,
             epochs=2,
             batch_size=16,
@@ -306,7 +308,7 @@ def made_up(channels: int = 3, size: int = 32, classes: int = 10) -> ImageSets:
 def _add(place: Place, run: Run, trained: Trained, findings: Findings) -> None:
     where = {key: environment()[key] for key in ("commit", "device")}
     record = {**run.facts, **known(findings.scores), "seconds": trained.history.last["seconds"], **where}
-    curves = [curve for curve in _curves_in(place) if not is_in([curve], run)] + [
+    curves = [curve for curve in curves_in(place) if not is_in([curve], run)] + [
         {**run.facts, "curve": name, "x": list(x), "y": list(known(dict(enumerate(y))).values())}
         for name, (x, y) in findings.curves.items()
     ]
@@ -318,7 +320,7 @@ def _add(place: Place, run: Run, trained: Trained, findings: Findings) -> None:
 
 def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:
     """Curves of one name: for each network and number of epochs, for each method, one line a seed."""
-    curves = [curve for curve in _curves_in(place) if curve["curve"] == name]
+    curves = [curve for curve in curves_in(place) if curve["curve"] == name]
     alike = len({curve["epochs"] for curve in curves}) == 1
     panels: dict[str, dict[str, list[Line]]] = {}
     for curve in curves:
@@ -326,11 +328,6 @@ def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:
         title = curve["network"] if alike else f"{curve['network']}, {curve['epochs']} epochs"
         panels.setdefault(title, {}).setdefault(label(curve), []).append((curve["x"], y))
     return panels
-
-
-def _curves_in(place: Place) -> Records:
-    path = place.out / "curves.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def _cell(values: list[float]) -> str:

@@ -16,6 +16,7 @@ import torch
 import typer
 from tqdm.auto import tqdm
 
+from degp.files import require_writable
 from degp.imaging import Deadline
 from degp.report import load_results
 
@@ -26,12 +27,18 @@ Runs = Generator[tuple[Task, Result], None, int]  # returns how many tasks are l
 Jobs = Annotated[int, typer.Option(min=1, help="Processes side by side, one thread each.")]
 
 
-def earlier_records(out: Path, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was run before, with the same settings."""
+def earlier_records(out: Path, config: Mapping[str, Any], fields: Sequence[str]) -> list[dict[str, Any]]:
+    """What was run before, with the same settings, in a folder that can be written to; a note is no setting.
+
+    Args:
+        fields: what tells the runs apart, and every record must have.
+    """
+    require_writable(out)
     if not (out / "metrics.json").exists():
         return []
-    results = load_results(out)
-    if results["config"] != json.loads(json.dumps(config)):
+    results = load_results(out, fields=fields)
+    settings = {name: value for name, value in results["config"].items() if name != "note"}
+    if settings != json.loads(json.dumps(config)):
         raise typer.BadParameter(f"{out} holds results with other settings; choose another --out, or take it away")
     return results["records"]
 

@@ -24,8 +24,8 @@ from degp.report import save_results
 from degp.report.figures import COLOURS, save_figure
 from degp.sklearn import DEGPRegressor
 from degp.typing import Batch
-from experiments.image_runs import Minutes
 from experiments.independent_runs import Jobs, earlier_records, finished
+from experiments.options import Device, Minutes, chosen
 
 Records = list[dict[str, Any]]
 UNSEEN = ("diabetes", "elevation")
@@ -47,18 +47,19 @@ def main(
         "experiments/results/intervals"
     ),
     sets: Annotated[str, typer.Option(help="Names, separated by commas.")] = ",".join(SETS),
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "cpu",
     jobs: Jobs = 1,
     minutes: Minutes = None,
     smoke: Annotated[bool, typer.Option(help="One epoch on a made-up table, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """All folds of all sets; what is in metrics.json already is not run again."""
     config = Config(folds=2, max_epochs=1) if smoke else Config()
+    names = chosen(sets, SETS, "--sets")
     if smoke:
-        out, sets = out / "smoke", "waves"
-    records = earlier_records(out, asdict(config))
+        out, names = out / "smoke", ["waves"]
+    records = earlier_records(out, asdict(config), ("dataset", "fold"))
     done = {(r["dataset"], r["fold"]) for r in records}
-    tasks = [(*run, device, config) for run in product(sets.split(","), range(config.folds)) if run not in done]
+    tasks = [(*run, device, config) for run in product(names, range(config.folds)) if run not in done]
     with closing(finished(_run, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
         for (name, fold, *_), scores in runs:
             records = sorted([*records, {"dataset": name, "fold": fold, **scores}], key=_place)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from degp.data import sine
 from degp.demo import SineRun, Trained, distance_to_exact, exact_band, exact_posterior, train
+from degp.files import require_writable
 from degp.report import save_results
 from degp.report.figures import Band, band_grid, bars, save_figure
 
@@ -37,6 +38,7 @@ def main(
 ) -> None:
     """DE, rDE and DE-GP with 0 to 3 hidden layers against the exact NN-GP posterior."""
     config = Config(members=5, steps=3, seed=seed) if smoke else Config(seed=seed)
+    require_writable(out)
     runs = [_run(method, extra, widths, config) for widths in DEPTHS for method, extra in RUNS]
     records = [_record(trained) for trained in runs] + [_exact_record(widths) for widths in DEPTHS]
     save_results(out, config=asdict(config), records=records)

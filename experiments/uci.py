@@ -6,7 +6,6 @@ on the same validation split. Folds run side by side on a GPU, and so do the met
 """
 
 import copy
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from rich.console import Console
 
 from degp import Ensemble, Gaussian, UniformBox, objectives
 from degp.data import UCI_NAMES, hold_out_rows, uci
-from degp.files import write_json
+from degp.files import read_json, require_writable, write_json
 from degp.nets import mlp, mlp_features
 from degp.prediction import evaluate
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
@@ -30,6 +29,7 @@ from degp.side_by_side import Variant
 from degp.tabular import Recipe, contest_for
 from degp.typing import Batch
 from experiments.folds import Fold, FoldRun, standardised_folds, train_together
+from experiments.options import DEVICE, Device, chosen
 from experiments.uci_summary import write_summary
 
 ALPHAS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -79,17 +79,20 @@ def main(
     epochs: int = 1000,
     seed: int = 0,
     together: Annotated[int, typer.Option(help="Folds trained side by side; the others follow.")] = 5,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda" if torch.cuda.is_available() else "cpu",
+    device: Device = DEVICE,
     smoke: Annotated[bool, typer.Option(help="Two epochs of two folds: does it run?")] = False,
 ) -> None:
     """All methods on all folds; what is in metrics.json already is not run again."""
     config = Config(seed=seed, epochs=epochs, device=device)
     if smoke:
         config = Config(folds=2, epochs=2, own_steps=4, device=device)
-    records = load_results(out)["records"] if (out / "metrics.json").exists() else []
+    names, asked = chosen(sets, UCI_NAMES, "--sets"), chosen(protocols, PROTOCOLS, "--protocols")
+    require_writable(out)
+    fields = ("dataset", "protocol", "fold")
+    records = load_results(out, fields=fields)["records"] if (out / "metrics.json").exists() else []
     where = {key: environment()[key] for key in ("commit", "device")}
-    for name in sets.split(","):
-        for protocol in protocols.split(","):
+    for name in names:
+        for protocol in asked:
             done = {r["fold"] for r in records if (r["dataset"], r["protocol"]) == (name, protocol)}
             open_folds = [fold for fold in range(config.folds) if fold not in done]
             for first in range(0, len(open_folds), together):
@@ -133,7 +136,7 @@ def paper(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[d
 def _searched(name: str, config: Config, out: Path) -> dict[str, Any]:
     """α of each fold by validation NLL, with the epochs and seconds that it took; kept in `alphas.json`."""
     path = out / "alphas.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = read_json(path) if path.exists() else {}
     if name not in known:
         known[name] = _search(name, config)
         write_json(path, known)

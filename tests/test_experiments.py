@@ -1,6 +1,9 @@
 """Every experiment runs from its command line, writes its results, and does not do a finished run again."""
 
 import json
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,11 +11,15 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from degp import cli
+from degp.distributed import start
 from degp.files import write_json
-from degp.report import save_results
+from degp.report import load_results, save_results
 from degp.typing import Batch
 from experiments import __main__ as experiments
 from experiments import cifar10, cifar10_corruptions, image_runs
+from experiments.cifar10_prior import PRIORS
+from experiments.independent_runs import earlier_records
 
 NAMES = sorted(typer.main.get_command(experiments.app).commands)
 IMAGES = [name for name in NAMES if name.startswith(("fmnist", "cifar"))]
@@ -22,6 +29,13 @@ def run(name, *options):
     result = CliRunner().invoke(experiments.app, [name, *options])
     assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
     return result.output
+
+
+def refused(name, *options, app=experiments.app):
+    """What it says, without the frame that may be around it."""
+    result = CliRunner().invoke(app, [name, *map(str, options)])
+    assert result.exit_code == 2, f"{result.output}\n{result.exception!r}"
+    return " ".join(result.output.replace("│", " ").split())
 
 
 def metrics_below(folder):
@@ -128,10 +142,136 @@ def test_runs_of_different_length_have_panels_of_their_own(tmp_path):
     assert list(image_runs._lines_in(place, "loss")) == ["resnet20, 200 epochs", "resnet20, 20 epochs"]
 
 
-def test_unknown_methods_are_refused_by_name():
-    result = CliRunner().invoke(experiments.app, ["cifar10", "--methods", "de,map"])
-    assert result.exit_code == 2
-    assert "there is no map" in result.output
+@pytest.mark.parametrize(
+    "name, options, told",
+    [
+        ("cifar10", ["--methods", "de,map"], "--methods: there is no map; choose among de, rde"),
+        ("cifar10", ["--methods="], "--methods must have at least one of de, rde, rms, degp, degp0, but it is ''"),
+        ("cifar10", ["--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda'"),
+        ("cifar10", ["--device", "mps"], "'mps' is not one of 'cpu', 'cuda'"),
+        ("cifar10", ["--seeds="], "--seeds must be whole numbers such as 0,1,2, but it is ''"),
+        ("cifar10", ["--seeds=a"], "--seeds must be whole numbers such as 0,1,2, but it is 'a'"),
+        ("cifar10", ["--network", "resnet20,resnet56"], "--network must be one of resnet20, resnet56, resnet110, but"),
+        ("cifar10", ["--epochs", "0"], "Invalid value for '--epochs'"),
+        ("cifar10", ["--minutes", "-1"], "Invalid value for '--minutes'"),
+        ("cifar10_alpha", ["--alphas="], "--alphas must be numbers from 0 on such as 0.01,0.1, but it is ''"),
+        ("cifar10_alpha", ["--alphas=nan"], "--alphas must be numbers from 0 on such as 0.01,0.1, but it is 'nan'"),
+        ("cifar10_sharing", ["--alpha=-1"], "'--alpha': it must be a number from 0 on, but it is -1.0"),
+        ("cifar10_sharing", ["--prior", "a,b"], "--prior must be one of lite resnet8, "),
+        ("cifar10_corruptions", ["--network", "foo"], "--network must be one of resnet20, resnet56, resnet110, shared"),
+        ("uci", ["--protocols", "theirs"], "--protocols: there is no theirs; choose among paper, ours"),
+        ("bo", ["--problems", "rosenbrock"], "--problems: there is no rosenbrock; choose among branin"),
+        ("active", ["--strategies", "greed"], "--strategies: there is no greed; choose among joint information"),
+        ("intervals", ["--sets", "iris"], "--sets: there is no iris; choose among boston"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_name_before_anything_is_done(tmp_path, name, options, told):
+    assert told in refused(name, "--smoke", "--out", tmp_path, *options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("device", ["tpu", "mps", "cuda:0"])
+def test_ranks_are_on_a_cpu_or_on_gpus(device):
+    with pytest.raises(ValueError, match=f"the device must be 'cpu' or 'cuda', but it is '{device}'"):
+        start(device=device)
+
+
+def test_blanks_between_names_and_numbers_do_not_matter():
+    spaced = cifar10.planned("resnet20", "de, rde", "0, 1", 200, smoke=False)
+    plain = cifar10.planned("resnet20", "de,rde", "0,1", 200, smoke=False)
+    assert [run.facts for run in spaced] == [run.facts for run in plain]
+
+
+DAMAGED = {
+    "{}": "metrics.json must have config and records, but it has no config and no records; restore",
+    '{"config": {}, "environment": {}, "records": [{"seed": 0}]}': "but record 0 has no ",
+    '{"config": {}, "environment": {}, "rec': "metrics.json must be JSON as it was written, but Unterminated string",
+}
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar10_corruptions", "uci", "bandits", "active", "bo", "intervals"])
+@pytest.mark.parametrize("content", DAMAGED)
+def test_results_that_are_damaged_are_named_before_anything_is_trained(tmp_path, name, content):
+    for folder in (tmp_path, tmp_path / "smoke"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text(content, encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    told = refused(name, "--smoke", "--out", tmp_path, *options_of(name))
+    assert DAMAGED[content] in told and str(tmp_path) in told and "delete it" in told
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("content", ['[{"network": "resn', "{}", '[{"network": "resnet20"}]'])
+@pytest.mark.parametrize("name", ["cifar10", "bandits"])
+def test_curves_that_are_damaged_are_named_before_anything_is_trained(tmp_path, name, content):
+    (tmp_path / "smoke").mkdir()
+    (tmp_path / "smoke" / "curves.json").write_text(content, encoding="utf-8")
+    assert f"{tmp_path}/smoke/curves.json must" in refused(name, "--smoke", "--out", tmp_path)
+    assert len(list(tmp_path.rglob("*"))) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_trained(tmp_path, name):
+    (tmp_path / "file").touch()
+    told = refused(name, "--smoke", "--out", tmp_path / "file" / "below", *options_of(name))
+    assert "must be a folder that can be written to, but Not a directory; choose another with --out" in told
+    assert "seed" not in told and "training" not in told
+
+
+def test_a_note_that_was_written_by_hand_stays(tmp_path):
+    options = ("--smoke", "--out", str(tmp_path), "--methods")
+    run("cifar10", *options, "de")
+    path = tmp_path / "smoke" / "metrics.json"
+    results = load_results(path.parent)
+    write_json(path, results | {"config": results["config"] | {"note": "beside other work"}})
+    run("cifar10", *options, "de,rde")
+    after = load_results(path.parent)
+    assert after["config"] == results["config"] | {"note": "beside other work", "method": "rde", "beta": 0.1}
+    assert len(after["records"]) == 2
+
+
+def test_a_note_is_no_setting(tmp_path):
+    save_results(tmp_path, config={"rounds": 5, "note": "by hand"}, records=[{"trial": 0}])
+    assert earlier_records(tmp_path, {"rounds": 5}, ("trial",)) == [{"trial": 0}]
+    with pytest.raises(typer.BadParameter, match="other settings"):
+        earlier_records(tmp_path, {"rounds": 6}, ("trial",))
+
+
+def test_the_command_of_a_result_can_be_run_again(tmp_path):
+    options = ["--smoke", "--out", str(tmp_path), "--methods", "de, rde", "--minutes", "0"]
+    program = "import sys; from degp.report import environment; print(environment()['command'])"
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "__main__.py").write_text(program, encoding="utf-8")
+    started = [sys.executable, "-m", "experiment", *options]
+    done = subprocess.run(started, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert shlex.split(done.stdout) == ["python", "-m", "experiment", *options]
+
+
+def test_priors_that_are_tried_out_differ_as_those_that_they_stand_for():
+    shared = cifar10.recipe("resnet20", "degp")
+    runs = [image_runs.Run("resnet20", name, replace(shared, prior=prior), 0) for name, prior in PRIORS.items()]
+    small = [run.recipe.prior for run in image_runs.tried_out(runs)]
+    forms = {(len(prior.make_features()), prior.num_draws, prior.redrawn, prior.centred) for prior in small}
+    assert len(forms) == len(PRIORS)
+    assert all(len(prior.make_features()) < 40 and prior.num_draws < 10 for prior in small)
+
+
+def test_corruptions_are_not_added_to_the_results_of_another_experiment(tmp_path):
+    run = cifar10.planned("resnet20", "de", "0", 200, smoke=False)[0]
+    save_results(tmp_path, config={}, records=[run.facts])
+    told = refused("cifar10_corruptions", "--out", tmp_path, "--device", "cpu")
+    assert f"{tmp_path}/metrics.json must have corruption, severity, but record 0 has no" in told
+
+
+def test_corruptions_without_members_name_the_command_that_trains_them(tmp_path):
+    checkpoints = tmp_path / "none here"
+    options = ("--methods", "de", "--seeds", "0", "--epochs", "3", "--checkpoints", checkpoints)
+    told = refused("cifar10_corruptions", "--out", tmp_path, "--device", "cpu", *options)
+    assert told.count("must have the members") == 1
+    assert told.endswith(
+        "python -m experiments cifar10 --network resnet20 --methods de --seeds 0 --epochs 3 "
+        f"--checkpoints '{checkpoints}'"
+    )
 
 
 def test_records_tell_runs_apart():
@@ -157,3 +297,50 @@ def test_a_full_gpu_ends_in_a_message_and_nothing_half_written(tmp_path, monkeyp
     assert result.exit_code == 2
     assert "it is full (CUDA out of memory); end other programs" in result.output
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+# What the commands of degp share with them ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A table, a model of it beside it, and a file, below which nothing can be written."""
+    folder = tmp_path_factory.mktemp("model")
+    rows = torch.randn(40, 10, generator=torch.Generator().manual_seed(0)).tolist()
+    names = ",".join([*(f'"size, {number}"' for number in range(9)), "y"])
+    table = "\n".join([names, *(",".join(map(str, row)) for row in rows)])
+    (folder / "table.csv").write_text(table, encoding="utf-8")
+    (folder / "file").touch()
+    quick = ["--members", "2", "--hidden", "4", "--max-epochs", "2", "--out", folder / "model"]
+    result = CliRunner().invoke(cli.app, [str(word) for word in ("fit", folder / "table.csv", "--target", "y", *quick)])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["demo", "--out", "file/figure.png"],
+        ["fit", "table.csv", "--target", "y", "--out", "file/model"],
+        ["predict", "model", "table.csv", "--out", "file/predictions.csv"],
+        ["report", "model", "table.csv", "--out", "file/report.html"],
+        ["export", "model", "--onnx", "file/model.onnx"],
+    ],
+)
+def test_degp_names_a_folder_that_cannot_be_written_to_before_it_does_anything(model, command, monkeypatch):
+    monkeypatch.chdir(model)
+    told = f"error: file must be a folder that can be written to, but it is a file; choose another with {command[-2]}"
+    assert refused(*command, app=cli.app) == told
+
+
+def test_a_model_that_is_not_there_is_told_as_such(tmp_path):
+    told = refused("predict", tmp_path / "nowhere", tmp_path / "table.csv", "--out", tmp_path / "p.csv", app=cli.app)
+    assert "there is no such folder; look for a slip in its name" in told
+
+
+def test_an_exported_graph_is_told_with_all_its_features_in_their_order(model, tmp_path):
+    pytest.importorskip("onnxscript")
+    result = CliRunner().invoke(cli.app, ["export", str(model / "model"), "--onnx", str(tmp_path / "model.onnx")])
+    told = [words.strip() for words in result.output.splitlines()]
+    start = told.index("takes features (rows, 9), in this order:") + 1
+    assert told[start : start + 9] == [f"{number}  'size, {number}'" for number in range(9)]

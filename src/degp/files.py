@@ -18,9 +18,10 @@ from torch import Tensor
 def new_file(path: Path) -> Iterator[Path]:
     """A path to write to; its file takes the place of `path` when the block ends, and vanishes when it fails."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    with _told_of(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
     try:
         yield Path(name)
         _flush(Path(name))
@@ -34,8 +35,9 @@ def new_file(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill; it becomes `path`, which must not exist, when the block ends, and vanishes when it fails."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    with _told_of(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         yield draft
         for file in draft.iterdir():
@@ -44,6 +46,29 @@ def new_folder(path: Path) -> Iterator[Path]:
         draft.rename(path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def require_writable(folder: Path, *, option: str = "--out") -> None:
+    """That files can be made in a folder, tried with one that goes again: better now than after the work.
+
+    Args:
+        folder: where it does not exist yet, the nearest one above it is tried, and none is made.
+        option: of the command line, by which another can be chosen.
+    """
+    folder = Path(folder)
+    with _told_of(folder, f" with {option}"):
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        handle, name = tempfile.mkstemp(dir=nearest)
+        os.close(handle)
+        os.unlink(name)
+
+
+def read_json(path: Path) -> Any:
+    """What `write_json` wrote."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON as it was written, but {error}; restore it, or delete it") from None
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -67,6 +92,18 @@ def misfit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], prefix: 
         if ours != theirs:
             return f"{prefix}{name} is {theirs} and should be {ours}"
     return None
+
+
+@contextmanager
+def _told_of(folder: Path, by: str = "") -> Iterator[None]:
+    """What keeps files from being made in a folder, with the folder's name in place of a draft's."""
+    try:
+        yield
+    except OSError as error:
+        reason = "it is a file" if folder.is_file() else error.strerror
+        raise type(error)(
+            f"{folder} must be a folder that can be written to, but {reason}; choose another{by}"
+        ) from None
 
 
 def _form(tensor: Tensor) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from degp.cli.console import console
 from degp.demo import SineRun, distance_to_exact, exact_band, train
+from degp.files import require_writable
 
 
 def demo(
@@ -23,6 +24,7 @@ def demo(
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise typer.BadParameter(f"--out must end in .png, .svg or .pdf, but it is {out}")
+    require_writable(out.parent)
     widths, grid, data = (128, 128), torch.linspace(-3, 3, 301)[:, None], sine()
     table = Table(title="Eight points of sin 2x, 2 × 128 hidden units, against exact inference (NN-GP)")
     for heading in ("method", "std off by", "mean off by", "seconds"):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from degp.cli import options
 from degp.cli.console import line, print_json
+from degp.files import require_writable
 
 if TYPE_CHECKING:
     from degp.saving import Estimator
@@ -31,6 +32,7 @@ def export(
     from degp.export import export_onnx
     from degp.saving import load_model
 
+    require_writable(onnx.parent, option="--onnx")
     said, loaded = Console(stderr=json, quiet=quiet), load_model(model, device="cpu")
     try:
         path = export_onnx(loaded.estimator, onnx, dtype=torch.float64 if double else torch.float32)
@@ -39,7 +41,9 @@ def export(
     names = list(loaded.preprocessing.features) if loaded.preprocessing is not None else []
     difference = _difference(loaded.estimator, path)
     line(f"Saved: {path}", said)
-    line(f"  takes features (rows, {loaded.estimator.n_features_in_}): {_few(names)}", said)
+    line(f"  takes features (rows, {loaded.estimator.n_features_in_}){', in this order:' if names else ''}", said)
+    for place, name in enumerate(names):
+        line(f"  {place:5}  {name!r}", said)
     if difference is not None:
         unit = "in probability" if hasattr(loaded.estimator, "classes_") else "of the target's std"
         line(f"  onnxruntime and the model differ by at most {difference:.1e} {unit}", said)
@@ -55,8 +59,3 @@ def _difference(estimator: "Estimator", path: Path) -> float | None:
         return difference(estimator, path, rows=256, random=np.random.default_rng(0))
     except ModuleNotFoundError:
         return None
-
-
-def _few(names: list[str], most: int = 8) -> str:
-    more = f" … and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

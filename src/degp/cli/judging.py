@@ -12,6 +12,7 @@ from rich.table import Table
 
 from degp.cli import options
 from degp.cli.console import console, line, print_json
+from degp.files import require_writable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,7 @@ def report(
     from degp.table_model import evaluate_rows, plain_ensemble, read_labelled, text_columns
     from degp.tables import read_table
 
+    require_writable(out.parent)
     said = Console(quiet=quiet)
     loaded, frame, evaluation = _evaluated(model, table, level, resamples)
     target = loaded.metadata["target"]["name"]

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from degp.cli import options
 from degp.cli.console import line, print_json
+from degp.files import require_writable
 
 
 def predict(
@@ -32,6 +33,7 @@ def predict(
     from degp.saving import load_model
     from degp.table_model import predict_file
 
+    require_writable(out.parent)
     loaded = load_model(model)
     rows = predict_file(loaded, table, out, level=level, conformal=conformal, name_column=name_column)
     line(f"{rows} predictions: {out}", Console(stderr=json, quiet=quiet))

@@ -14,6 +14,7 @@ from rich.console import Console
 from degp.cli import options
 from degp.cli.console import line, notes, print_json
 from degp.cli.partial import file_digest, partial_of, resumable
+from degp.files import require_writable
 
 if TYPE_CHECKING:
     from degp.distributed import Mesh
@@ -67,6 +68,9 @@ def fit(
     mesh = start(device=device)
     said = Console(stderr=json, quiet=quiet or not mesh.is_first)
     check_place(out)
+    if mesh.is_first:
+        require_writable(out.parent)  # what is broken off lies beside the model
+        _require_writable(out)
     rows = prepare(read_table(table), target, task)
     _describe(rows, said)
     settings = {
@@ -126,6 +130,7 @@ def update(
     from degp.tables import read_table
 
     said, place = Console(stderr=json, quiet=quiet), check_place(out or model)
+    _require_writable(place)
     loaded = load_model(model)
     moved = update_rows(loaded, read_table(table, text=text_columns(loaded)))
     metrics = dict(loaded.metadata["metrics"])
@@ -147,6 +152,11 @@ def update(
 def _kept(mesh: "Mesh", partial: Path, run: dict[str, Any]) -> AbstractContextManager[int]:
     """How many epochs are done already; the first rank keeps the folder."""
     return resumable(partial, run) if mesh.is_first else nullcontext(0)
+
+
+def _require_writable(model: Path) -> None:
+    """A model takes the place of another in its folder, and comes in a folder of its own where there is none."""
+    require_writable(model if model.exists() else model.parent)
 
 
 def _widths(text: str) -> tuple[int, ...]:

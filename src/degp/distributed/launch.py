@@ -82,6 +82,8 @@ def _mesh(replicas: int, device: torch.device) -> Mesh:
 
 def _device(asked: str | None) -> torch.device:
     kind = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"the device must be 'cpu' or 'cuda', but it is {kind!r}; a rank finds its own GPU")
     if kind == "cpu":
         return torch.device("cpu")
     own = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)))
