@@ -426,3 +426,34 @@ def test_data_sets_are_listed_and_found(tmp_path, monkeypatch):
     for file in record.files:
         (tmp_path / record.folder / file.name).touch()
     assert run("data", "path", "boston").stdout.startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["demo", "--out", "test.csv/figure.png"],
+        ["fit", "train.csv", "--target", "price", "--out", "test.csv/model"],
+        ["predict", "numbers", "test.csv", "--out", "test.csv/predictions.csv"],
+        ["report", "numbers", "test.csv", "--out", "test.csv/report.html"],
+        ["export", "numbers", "--onnx", "test.csv/model.onnx"],
+    ],
+)
+def test_a_folder_that_cannot_be_written_to_is_named_before_anything_is_done(place, command, monkeypatch):
+    monkeypatch.chdir(place)
+    told = f"test.csv must be a folder that can be written to, but it is a file; choose another with {command[-2]}"
+    refuse(run(*command), told)
+
+
+def test_a_model_that_is_not_there_is_told_as_such(place, tmp_path):
+    told = "there is no such folder; look for a slip in its name"
+    refuse(run("predict", tmp_path / "nowhere", place / "test.csv", "--out", tmp_path / "predictions.csv"), told)
+
+
+def test_an_exported_graph_is_told_with_all_its_features_in_their_order(place, tmp_path):
+    pytest.importorskip("onnxscript")
+    features = list(load_model(place / "numbers").preprocessing.features)
+    lines = [
+        text.strip() for text in run("export", place / "numbers", "--onnx", tmp_path / "m.onnx").stdout.splitlines()
+    ]
+    start = lines.index(f"takes features (rows, {len(features)}), in this order:") + 1
+    assert lines[start : start + len(features)] == [f"{place}  {name!r}" for place, name in enumerate(features)]

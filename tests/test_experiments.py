@@ -11,7 +11,6 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from degp import cli
 from degp.distributed import start
 from degp.files import write_json
 from degp.report import load_results, save_results
@@ -31,9 +30,9 @@ def run(name, *options):
     return result.output
 
 
-def refused(name, *options, app=experiments.app):
+def refused(name, *options):
     """What it says, without the frame that may be around it."""
-    result = CliRunner().invoke(app, [name, *map(str, options)])
+    result = CliRunner().invoke(experiments.app, [name, *map(str, options)])
     assert result.exit_code == 2, f"{result.output}\n{result.exception!r}"
     return " ".join(result.output.replace("│", " ").split())
 
@@ -297,50 +296,3 @@ def test_a_full_gpu_ends_in_a_message_and_nothing_half_written(tmp_path, monkeyp
     assert result.exit_code == 2
     assert "it is full (CUDA out of memory); end other programs" in result.output
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-# What the commands of degp share with them ------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A table, a model of it beside it, and a file, below which nothing can be written."""
-    folder = tmp_path_factory.mktemp("model")
-    rows = torch.randn(40, 10, generator=torch.Generator().manual_seed(0)).tolist()
-    names = ",".join([*(f'"size, {number}"' for number in range(9)), "y"])
-    table = "\n".join([names, *(",".join(map(str, row)) for row in rows)])
-    (folder / "table.csv").write_text(table, encoding="utf-8")
-    (folder / "file").touch()
-    quick = ["--members", "2", "--hidden", "4", "--max-epochs", "2", "--out", folder / "model"]
-    result = CliRunner().invoke(cli.app, [str(word) for word in ("fit", folder / "table.csv", "--target", "y", *quick)])
-    assert result.exit_code == 0, result.output
-    return folder
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["demo", "--out", "file/figure.png"],
-        ["fit", "table.csv", "--target", "y", "--out", "file/model"],
-        ["predict", "model", "table.csv", "--out", "file/predictions.csv"],
-        ["report", "model", "table.csv", "--out", "file/report.html"],
-        ["export", "model", "--onnx", "file/model.onnx"],
-    ],
-)
-def test_degp_names_a_folder_that_cannot_be_written_to_before_it_does_anything(model, command, monkeypatch):
-    monkeypatch.chdir(model)
-    told = f"error: file must be a folder that can be written to, but it is a file; choose another with {command[-2]}"
-    assert refused(*command, app=cli.app) == told
-
-
-def test_a_model_that_is_not_there_is_told_as_such(tmp_path):
-    told = refused("predict", tmp_path / "nowhere", tmp_path / "table.csv", "--out", tmp_path / "p.csv", app=cli.app)
-    assert "there is no such folder; look for a slip in its name" in told
-
-
-def test_an_exported_graph_is_told_with_all_its_features_in_their_order(model, tmp_path):
-    pytest.importorskip("onnxscript")
-    result = CliRunner().invoke(cli.app, ["export", str(model / "model"), "--onnx", str(tmp_path / "model.onnx")])
-    told = [words.strip() for words in result.output.splitlines()]
-    start = told.index("takes features (rows, 9), in this order:") + 1
-    assert told[start : start + 9] == [f"{number}  'size, {number}'" for number in range(9)]

@@ -133,7 +133,7 @@ def _open(path: Path) -> _Delimited | _Parquet:
     if not path.is_file():
         raise TableError(f"there must be a table at {path}, but there is no such file; check the path")
     if not path.stat().st_size:
-        raise TableError(f"{path} must have a header and rows, but the file is empty")
+        raise TableError(f"{path} must have a header and rows, but the file is empty; export the table again")
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
         return _Delimited(path, SEPARATORS)
@@ -167,7 +167,7 @@ def _numbered(chunks: Iterator[pd.DataFrame], path: Path | str) -> Iterator[pd.D
         if len(chunk):
             yield chunk
     if not count:
-        raise TableError(f"{path} must have at least one row under its header, but it has none")
+        raise TableError(f"{path} must have at least one row under its header, but it has none; add rows to it")
 
 
 def _told(chunks: Iterator[pd.DataFrame], path: Path | str) -> Iterator[pd.DataFrame]:
