@@ -20,7 +20,7 @@ from degp import metrics
 from degp.data import UCI_NAMES, covertype, kfold, uci
 from degp.files import new_file
 from degp.imaging import Deadline
-from degp.report import save_results
+from degp.report import environment, save_results
 from degp.report.figures import COLOURS, save_figure
 from degp.sklearn import DEGPRegressor
 from degp.typing import Batch
@@ -60,9 +60,10 @@ def main(
     records = earlier_records(out, asdict(config), ("dataset", "fold"))
     done = {(r["dataset"], r["fold"]) for r in records}
     tasks = [(*run, device, config) for run in product(names, range(config.folds)) if run not in done]
+    where = {"commit": environment()["commit"]}
     with closing(finished(_run, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
         for (name, fold, *_), scores in runs:
-            records = sorted([*records, {"dataset": name, "fold": fold, **scores}], key=_place)
+            records = sorted([*records, {"dataset": name, "fold": fold, **scores, **where}], key=_place)
             save_results(out, config=asdict(config), records=records)
             typer.echo(f"{name:10} fold {fold}: coverage {scores['coverage90']:.3f}, {scores['seconds']:.0f} s")
     if records:
