@@ -94,6 +94,11 @@ def misfit(expected: Mapping[str, Tensor], saved: Mapping[str, Tensor], prefix: 
     return None
 
 
+def first_difference(own: Mapping[str, Any], saved: Mapping[str, Any]) -> str | None:
+    """The first name, by the alphabet, under which two sets of plain values differ; None where they are the same."""
+    return next((name for name in sorted(own.keys() | saved.keys()) if own.get(name) != saved.get(name)), None)
+
+
 @contextmanager
 def _told_of(folder: Path, by: str = "") -> Iterator[None]:
     """What keeps files from being made in a folder, with the folder's name in place of a draft's."""

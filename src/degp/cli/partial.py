@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from degp.files import write_json
+from degp.files import first_difference, write_json
 from degp.selection import epochs_done
 from degp.training import Checkpoints
 
@@ -56,9 +56,9 @@ def _check_same(folder: Path, run: dict[str, Any]) -> None:
         raise ValueError(
             f"{folder} must be a run that was broken off, but it has no readable {RUN}; {advice}"
         ) from None
-    for name in sorted(before.keys() | run.keys()):
-        if before.get(name) != run.get(name):
-            raise ValueError(
-                f"{folder} holds a run that was broken off, whose {name} is {before.get(name)} where this one's is "
-                f"{run.get(name)}; {advice}"
-            )
+    name = first_difference(run, before)
+    if name is not None:
+        raise ValueError(
+            f"{folder} holds a run that was broken off, whose {name} is {before.get(name)} where this one's is "
+            f"{run.get(name)}; {advice}"
+        )

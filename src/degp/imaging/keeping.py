@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from degp.distributed import ALONE, Mesh
-from degp.files import new_file, write_json, write_tensors
+from degp.files import first_difference, new_file, write_json, write_tensors
 from degp.imaging.recipe import Recipe
 from degp.imaging.start import start
 from degp.imaging.training import Trained
@@ -71,12 +71,12 @@ def _require_same(recipe: Recipe, folder: Path) -> None:
     if not (folder / RECIPE).exists():
         return
     here, there = recipe.describe(), _recipe_in(folder)
-    for name in sorted(here.keys() | there.keys()):
-        if here.get(name) != there.get(name):
-            raise CheckpointError(
-                f"{folder} holds members of another recipe, whose {name} is {there.get(name)} and this one's "
-                f"{here.get(name)}; give the recipe that they were trained by"
-            )
+    name = first_difference(here, there)
+    if name is not None:
+        raise CheckpointError(
+            f"{folder} holds members of another recipe, whose {name} is {there.get(name)} and this one's "
+            f"{here.get(name)}; give the recipe that they were trained by"
+        )
 
 
 def _recipe_in(folder: Path) -> dict[str, Any]:

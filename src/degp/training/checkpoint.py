@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from degp.execution import Compiled, Execution, Folded, Loop, Recomputed, Vmap
-from degp.files import new_folder, write_json, write_tensors
+from degp.files import first_difference, new_folder, write_json, write_tensors
 from degp.training import blocks
 from degp.training.history import History
 from degp.training.replicas import average_statistics
@@ -204,11 +204,9 @@ def _state_of(objective: Any) -> dict[str, Tensor]:
 def _require_same_facts(own: Mapping[str, Plain], saved: Mapping[str, Plain]) -> None:
     if not own or not saved:
         return  # nothing is known of one of them
-    for name in sorted(own.keys() | saved.keys()):
-        if own.get(name) != saved.get(name):
-            raise OtherRunError(
-                f"it is of another run, whose {name} is {saved.get(name)} and this one's {own.get(name)}"
-            )
+    name = first_difference(own, saved)
+    if name is not None:
+        raise OtherRunError(f"it is of another run, whose {name} is {saved.get(name)} and this one's {own.get(name)}")
 
 
 def _require_same_form(name: str, own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
