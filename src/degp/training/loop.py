@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -96,23 +97,20 @@ def fit(
         _choose_way(ensemble, transform(data.inputs[: batch_size or len(data)]))
     if checkpoints is not None:
         checkpoints.start(state, resume=resume)
+    plan = _Plan(
+        epochs=epochs,
+        batch_size=batch_size or len(data),
+        batches_per_epoch=batches_per_epoch or len(data),
+        deadline=math.inf if max_seconds is None else max_seconds,
+        stop=stop,
+        validation=validation,
+        checkpoints=checkpoints,
+        progress=progress,
+    )
     ensemble.train()
     try:
-        deadline = math.inf if max_seconds is None else max_seconds
         with no_denormals():
-            _run(
-                state,
-                data,
-                epochs,
-                batch_size or len(data),
-                batches_per_epoch or len(data),
-                validation,
-                stop,
-                deadline,
-                stepping,
-                checkpoints,
-                progress,
-            )
+            _run(state, data, stepping, plan)
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
     except KeyboardInterrupt:
@@ -123,64 +121,65 @@ def fit(
     return state.history
 
 
-def _run(
-    state: TrainState,
-    data: Batch,
-    epochs: int,
-    batch_size: int,
-    batches_per_epoch: int,
-    validation: Batch | Validation | None,
-    stop: Callable[[History], bool],
-    deadline: float,
-    stepping: Stepping,
-    checkpoints: Checkpoints | None,
-    progress: bool | None,
-) -> None:
-    advance, mesh = stepping.start(state, data, batch_size), state.ensemble.mesh
-    with progress_bar(epochs, "epoch", progress, mesh=mesh, done=state.epoch) as bar:
-        while _goes_on(state, epochs, deadline, stop):
+@dataclass(frozen=True)
+class _Plan:
+    """How long a run goes on, in which pieces, and what is done beside its steps: `fit`'s arguments, none left open."""
+
+    epochs: int
+    batch_size: int
+    batches_per_epoch: int
+    deadline: float
+    stop: Callable[[History], bool]
+    validation: Batch | Validation | None
+    checkpoints: Checkpoints | None
+    progress: bool | None
+
+
+def _run(state: TrainState, data: Batch, stepping: Stepping, plan: _Plan) -> None:
+    advance, mesh = stepping.start(state, data, plan.batch_size), state.ensemble.mesh
+    with progress_bar(plan.epochs, "epoch", plan.progress, mesh=mesh, done=state.epoch) as bar:
+        while _goes_on(state, plan):
             start = time.perf_counter() - state.seconds
             with state.change():
-                _shuffle(state, len(data), batch_size, batches_per_epoch, even=stepping.even)
+                _shuffle(state, len(data), plan, even=stepping.even)
             for rows in state.order.tensor_split(state.batches)[state.position :]:
                 with state.change():
                     _advance(state, advance(mesh.part(rows)))
                     state.seconds = time.perf_counter() - start
-                if checkpoints is not None and checkpoints.is_due(state):
+                if plan.checkpoints is not None and plan.checkpoints.is_due(state):
                     _require_finite(state)
-                    checkpoints.save(state)
-                if deadline < math.inf and mesh.world.agreed(state.seconds >= deadline):
+                    plan.checkpoints.save(state)
+                if plan.deadline < math.inf and mesh.world.agreed(state.seconds >= plan.deadline):
                     break
             average_statistics(state.ensemble)
             with kept_randomness(data.inputs):
-                results = _validate(state, validation)
+                results = _validate(state, plan.validation)
             with state.change():
                 state.seconds = mesh.world.agreed(time.perf_counter() - start)
                 _end_epoch(state, results)
             bar.update()
-            bar.set_postfix(
-                {
-                    name: f"{state.history.last[name]:.4g}"
-                    for name in ("loss", "data", "kl")
-                    if name in state.history.last
-                }
-            )
-    if checkpoints is not None:
-        checkpoints.save(state)
+            bar.set_postfix(_shown(state.history.last))
+    if plan.checkpoints is not None:
+        plan.checkpoints.save(state)
 
 
-def _goes_on(state: TrainState, epochs: int, deadline: float, stop: Callable[[History], bool]) -> bool:
+def _goes_on(state: TrainState, plan: _Plan) -> bool:
     """Whether another epoch follows, as the first rank sees it: clocks differ."""
-    over = state.epoch >= epochs or state.seconds >= deadline or (len(state.history) and stop(state.history))
+    used_up = state.epoch >= plan.epochs or state.seconds >= plan.deadline
+    over = used_up or (len(state.history) and plan.stop(state.history))
     return not state.ensemble.mesh.world.agreed(bool(over))
 
 
-def _shuffle(state: TrainState, num_points: int, batch_size: int, batches_per_epoch: int, *, even: bool) -> None:
+def _shown(record: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{record[name]:.4g}" for name in ("loss", "data", "kl") if name in record}
+
+
+def _shuffle(state: TrainState, num_points: int, plan: _Plan, *, even: bool) -> None:
     """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
-    batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
-    used = batches * batch_size if even else num_points
-    if batches > batches_per_epoch:
-        batches, used = batches_per_epoch, batches_per_epoch * batch_size
+    batches = num_points // plan.batch_size if even else math.ceil(num_points / plan.batch_size)
+    used = batches * plan.batch_size if even else num_points
+    if batches > plan.batches_per_epoch:
+        batches, used = plan.batches_per_epoch, plan.batches_per_epoch * plan.batch_size
     if not len(state.order):
         order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
         state.order, state.batches = order[:used], batches
