@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rich.progress import track
 from torch import Tensor
 
 from benchmarks.convolutions import BURST, STAGES, burst, captured, drawn
@@ -76,7 +77,9 @@ def _measured(kernel: Kernel, channels: int, size: int) -> "dict[Tile, dict[str,
     in_use = kernel.tiles[channels]
     every = (type(in_use)(*sizes) for sizes in product(PLACES, WARPS, ROWS) if sizes[0] >= size)
     expected = {heading: plain() for heading, (_, plain) in kernel.forms.items()}
-    graphs = {tile: _tried(kernel, channels, tile, expected) for tile in dict.fromkeys([in_use, *every])}
+    # each is compiled first, which takes a second or more
+    each = track(list(dict.fromkeys([in_use, *every])), f"{channels} channels: {kernel.name}", transient=True)
+    graphs = {tile: _tried(kernel, channels, tile, expected) for tile in each}
     bursts = {f"{tile} {heading}": partial(burst, graph) for tile in graphs for heading, graph in graphs[tile].items()}
     times = in_turns(bursts, rounds=5)
     return {

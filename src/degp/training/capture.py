@@ -143,7 +143,9 @@ class CapturedStep:
 
     def _capture(self, warm_up: int) -> Loss:
         """The graphs recorded, and all else as it was before, also where a step fails."""
-        random, start = self.generator.clone_state(), {name: value.clone() for name, value in self._state().items()}
+        start = {name: value.clone() for name, value in self._state().items()}
+        generators = [self.generator, torch.cuda.default_generators[self.rows.device.index]]  # in every graph there is
+        random = [generator.clone_state() for generator in generators]
         self.stream.wait_stream(torch.cuda.current_stream())
         self.graph.register_generator_state(self.generator)
         try:
@@ -156,10 +158,12 @@ class CapturedStep:
                 self.ahead = Ahead(self._done_ahead, len(self.rows), self.generator)
             with torch.cuda.graph(self.graph, stream=self.stream):
                 loss = self._step()
-            self.generator.set_state(random.get_state())
+            for generator, before in zip(generators, random, strict=True):
+                generator.set_state(before.get_state())
             return loss
         except BaseException:
-            self.generator.graphsafe_set_state(random)  # its own state still takes itself to be in a graph
+            for generator, before in zip(generators, random, strict=True):
+                generator.graphsafe_set_state(before)  # its own state still takes itself to be in a graph
             raise
         finally:
             self._rewind(start)
