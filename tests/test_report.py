@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.testing import assert_close
 
-from degp.report import evaluate_classification, evaluate_regression, render_page
+from degp.report import evaluate_classification, evaluate_regression, render_page, save_results
 from degp.report.chance import bootstrap, chance_range, count_distribution, rank_correlation
 from degp.report.page import number
+from degp.report.results import environment
 from degp.report.verdict import bias_rule, confidence_rule, coverage_rule, detection_rule, groups_rule, ranking_rule
 
 CHROMIUM = shutil.which("chromium")
@@ -386,3 +387,29 @@ def open_in_chromium(page, folder):
         check=True,
     )
     return done.stdout, done.stderr
+
+
+def test_results_have_their_commit_and_a_mark_where_the_code_was_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DEGP_COMMIT", raising=False)
+
+    def git(*words):
+        who = ("-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "commit.gpgsign=false")
+        return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    save_results(tmp_path / "results" / "a", config={}, records=[])
+    git("add", ".")
+    git("commit", "-m", "first")
+    save_results(tmp_path / "results" / "a", config={}, records=[{"changed": 1}])
+    assert environment()["commit"] == git("rev-parse", "HEAD")
+    (tmp_path / "code.py").write_text("x = 2\n")
+    assert environment()["commit"] == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_results_outside_a_checkout_have_no_commit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DEGP_COMMIT", raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert environment()["commit"] is None

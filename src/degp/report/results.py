@@ -94,21 +94,22 @@ def _note(path: Path) -> dict[str, Any]:
 def _commit() -> str | None:
     """The commit of the working tree, marked where the tree has changes of its own; None outside a checkout.
 
-    A copy of the tree without its history says where it is from in the environment variable DEGP_COMMIT.
+    What experiments write, under `results`, is no such change: each run would mark the next. A copy of the tree without
+    its history says where it is from in the environment variable DEGP_COMMIT.
     """
     if "DEGP_COMMIT" in os.environ:
         return os.environ["DEGP_COMMIT"]
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("diff", "--name-only", "HEAD", "--", ":/", ":(top,exclude,glob)**/results/**")
     except (OSError, subprocess.SubprocessError):
         return None
-    return described.stdout.strip()
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:
