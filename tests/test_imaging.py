@@ -1,5 +1,6 @@
 """Ensembles of image networks: one start for all methods, resuming to the bit, and scores that mean what they say."""
 
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -418,8 +419,18 @@ def test_kept_members_say_the_same(examples, tmp_path):
     assert_close(loaded.outputs(SETS.test.inputs), example.outputs(SETS.test.inputs), atol=5e-3, rtol=5e-3)
     assert torch.equal(loaded.likelihood.temperature, example.likelihood.temperature)
     assert loaded.history.records == example.history.records
-    with pytest.raises(CheckpointError, match=r"another recipe, whose members is 3 and this one's 4; give the recipe"):
+    with pytest.raises(CheckpointError, match=r"another run, whose members is 3 and this one's 4; give the recipe"):
         load_kept(tmp_path, replace(example.recipe, members=4), seed=0)
+    with pytest.raises(
+        CheckpointError, match=r"another run, whose seed is 0 and this one's 1; give the"
+    ):
+        load_kept(tmp_path, example.recipe, seed=1)
+
+
+def test_kept_members_without_a_seed_load_under_any(examples, tmp_path):
+    path = keep(examples["de"], tmp_path) / "recipe.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "seed"}))
+    assert load_kept(tmp_path, examples["de"].recipe, seed=1).seed == 1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ WEIGHTS, HISTORY, RECIPE = "members.safetensors", "history.json", "recipe.json"
 
 
 def keep(trained: Trained, folder: Path | str) -> Path:
-    """Writes the members, the temperature, the history and the recipe; weight arrays in float16, the rest as it is.
+    """Writes the members, the temperature, the history, recipe and seed; weight arrays in float16, the rest as it is.
 
     BatchNorm's statistics and biases stay in float32: they are few, and their range is theirs. Of several ranks all
     must call this; the first writes, and the others wait for it.
@@ -41,12 +41,12 @@ def load_kept(
     """What `keep` wrote, under the recipe and the seed that it was trained by; of several ranks, a block on each."""
     folder = Path(folder)
     ensemble, objective = start(recipe, seed=seed, device=device)
-    _require_same(recipe, folder)
+    _require_same(recipe, seed, folder)
     try:
         tensors = load_file(folder / WEIGHTS)
         history = History(json.loads((folder / HISTORY).read_text(encoding="utf-8")))
         ensemble.load_state_dict(_part(tensors, "ensemble/"))
-        trained = Trained(recipe, ensemble.eval(), objective, history)
+        trained = Trained(recipe, seed, ensemble.eval(), objective, history)
         trained.likelihood.load_state_dict(_part(tensors, "likelihood/"))
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
@@ -58,7 +58,7 @@ def load_kept(
 
 def _write(trained: Trained, members: dict[str, Tensor], folder: Path) -> Path:
     write_json(folder / HISTORY, trained.history.records)
-    write_json(folder / RECIPE, trained.recipe.describe())
+    write_json(folder / RECIPE, trained.recipe.describe() | {"seed": trained.seed})
     tensors = {f"ensemble/{name}": _small(value) for name, value in members.items()}
     tensors |= {f"likelihood/{name}": value for name, value in trained.likelihood.state_dict().items()}
     with new_file(folder / WEIGHTS) as draft:  # the last file: where it is, the others are too
@@ -66,16 +66,17 @@ def _write(trained: Trained, members: dict[str, Tensor], folder: Path) -> Path:
     return folder
 
 
-def _require_same(recipe: Recipe, folder: Path) -> None:
-    """Raises where members were trained by another recipe; of members without one nothing is known."""
+def _require_same(recipe: Recipe, seed: int, folder: Path) -> None:
+    """Raises where members were trained by another recipe or seed; where none is written, nothing is known."""
     if not (folder / RECIPE).exists():
         return
-    here, there = recipe.describe(), _recipe_in(folder)
+    there = _recipe_in(folder)
+    here = recipe.describe() | ({"seed": seed} if "seed" in there else {})
     name = first_difference(here, there)
     if name is not None:
         raise CheckpointError(
-            f"{folder} holds members of another recipe, whose {name} is {there.get(name)} and this one's "
-            f"{here.get(name)}; give the recipe that they were trained by"
+            f"{folder} holds members of another run, whose {name} is {there.get(name)} and this one's "
+            f"{here.get(name)}; give the recipe and the seed that they were trained by"
         )
 
 

@@ -33,9 +33,10 @@ BATCHES = {"cuda": 500, "cpu": 50}  # images at a time to look at
 
 @dataclass(frozen=True)
 class Trained:
-    """An ensemble with the recipe and the objective that it was trained by."""
+    """An ensemble with the recipe, the seed and the objective that it was trained by."""
 
     recipe: Recipe
+    seed: int
     ensemble: Ensemble
     objective: Variant
     history: History
@@ -118,7 +119,7 @@ def train(
         )
     if len(history) < recipe.epochs:
         raise OutOfTime(f"the time was up after epoch {len(history)} of {recipe.epochs}")
-    return Trained(recipe, ensemble, objective, history)
+    return Trained(recipe, seed, ensemble, objective, history)
 
 
 def _facts(recipe: Recipe, data: Batch, seed: int) -> dict[str, Any]:
