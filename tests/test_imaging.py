@@ -421,9 +421,7 @@ def test_kept_members_say_the_same(examples, tmp_path):
     assert loaded.history.records == example.history.records
     with pytest.raises(CheckpointError, match=r"another run, whose members is 3 and this one's 4; give the recipe"):
         load_kept(tmp_path, replace(example.recipe, members=4), seed=0)
-    with pytest.raises(
-        CheckpointError, match=r"another run, whose seed is 0 and this one's 1; give the"
-    ):
+    with pytest.raises(CheckpointError, match=r"another run, whose seed is 0 and this one's 1; give the"):
         load_kept(tmp_path, example.recipe, seed=1)
 
 
