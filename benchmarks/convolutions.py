@@ -14,6 +14,7 @@ from degp.execution import chains, narrow
 NETWORKS = 10
 STAGES = ((6, 16, 32), (5, 32, 16))  # convolutions, channels, pixels of a row
 BURST = 20
+Form = Callable[[], Tensor]
 
 
 def run() -> list[dict[str, Any]]:
@@ -28,6 +29,23 @@ def drawn(layers: int, channels: int, size: int) -> tuple[Tensor, Tensor, Tensor
     x, dy = torch.randn(2, B, size, size, NETWORKS * channels, device="cuda", generator=generator).bfloat16()
     stack = torch.randn(NETWORKS, layers, channels, 3, 3, channels, device="cuda", generator=generator)
     return x, dy, (stack * (2 / (9 * channels)) ** 0.5).bfloat16()
+
+
+def forms(layers: int, channels: int, size: int) -> dict[str, tuple[Form, Form]]:
+    """What a stage has to do, by name: our form and the plain one, of the same numbers."""
+    from degp.execution import triton_convolutions as ours
+
+    def both(own: Callable[..., Tensor], plain: Callable[..., Tensor], *given: Any) -> tuple[Form, Form]:
+        return partial(own, *given), partial(plain, *given)
+
+    x, dy, stack = drawn(layers, channels, size)
+    kernel = stack[:, 0].contiguous()
+    return {
+        "forward": both(ours.narrow, narrow.plain, x, kernel, False),
+        "gradient by inputs": both(ours.narrow, narrow.plain, dy, kernel, True),
+        "gradient by kernels": both(ours.kernel_gradient, narrow.plain_gradient, x, dy, kernel),
+        f"{layers} with ReLUs, forward": both(ours.chain, chains.one_by_one, x, stack),
+    }
 
 
 def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -47,20 +65,11 @@ def burst(graph: torch.cuda.CUDAGraph) -> None:
 
 
 def _stage(layers: int, channels: int, size: int) -> list[dict[str, Any]]:
-    from degp.execution import triton_convolutions as ours
-
-    x, dy, stack = drawn(layers, channels, size)
-    kernel, image = stack[:, 0].contiguous(), x.numel() * x.element_size()
-    pairs = (
-        ("forward", (ours.narrow, narrow.plain), (x, kernel, False)),
-        ("gradient by inputs", (ours.narrow, narrow.plain), (dy, kernel, True)),
-        ("gradient by kernels", (ours.kernel_gradient, narrow.plain_gradient), (x, dy, kernel)),
-        (f"{layers} with ReLUs, forward", (ours.chain, chains.one_by_one), (x, stack)),
-    )
-    floor = 1e3 * 2 * image / BANDWIDTH
+    images = B * size**2 * NETWORKS * channels * torch.bfloat16.itemsize
+    floor = 1e3 * 2 * images / BANDWIDTH
     return [
-        _compared(f"{channels} channels: {name}", *(captured(partial(form, *given)) for form in forms), floor)
-        for name, forms, given in pairs
+        _compared(f"{channels} channels: {name}", captured(own), captured(plain), floor)
+        for name, (own, plain) in forms(layers, channels, size).items()
     ]
 
 

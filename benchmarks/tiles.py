@@ -1,6 +1,6 @@
 """Tiles of our kernels for narrow convolutions on this GPU: the fastest, the next, and those that are in use."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -10,9 +10,8 @@ import torch
 from rich.progress import track
 from torch import Tensor
 
-from benchmarks.convolutions import BURST, STAGES, burst, captured, drawn
+from benchmarks.convolutions import BURST, STAGES, Form, burst, captured, forms
 from benchmarks.timing import in_turns
-from degp.execution import chains, narrow
 from degp.execution.either import SLACK
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 PLACES, WARPS, ROWS = (32, 64, 128), (1, 2, 4, 8), (2, 3, 4)
 SHOWN = 3  # of each kernel, the fastest first, and the one in use
-Form = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -56,15 +54,7 @@ def _kernels(layers: int, channels: int, size: int) -> tuple[Kernel, ...]:
     """The adjoint is the kernel of the forward pass again, with its tile: what is chosen must suit both."""
     from degp.execution import triton_convolutions as ours
 
-    def both(own: Callable[..., Tensor], plain: Callable[..., Tensor], *given: Any) -> tuple[Form, Form]:
-        return partial(own, *given), partial(plain, *given)
-
-    x, dy, stack = drawn(layers, channels, size)
-    kernel = stack[:, 0].contiguous()
-    forward = both(ours.narrow, narrow.plain, x, kernel, False)
-    adjoint = both(ours.narrow, narrow.plain, dy, kernel, True)
-    gradient = both(ours.kernel_gradient, narrow.plain_gradient, x, dy, kernel)
-    chain = both(ours.chain, chains.one_by_one, x, stack)
+    forward, adjoint, gradient, chain = forms(layers, channels, size).values()
     return (
         Kernel("forward", ours.FORWARD, {"µs": forward, "adjoint, µs": adjoint}),
         Kernel("gradient by kernels", ours.GRADIENT, {"µs": gradient}),

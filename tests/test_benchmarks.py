@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import tiles
+from benchmarks import convolutions, tiles
 from degp import execution
 from degp.execution import chains, narrow
 from degp.report import load_results
@@ -83,7 +83,7 @@ def kernels(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     x, dy = torch.randn(2, 2, 8, 8, 16, generator=generator)
     stack = torch.randn(1, 2, 16, 3, 3, 16, generator=generator)
-    monkeypatch.setattr(tiles, "drawn", lambda *sizes: (x, dy, stack))
+    monkeypatch.setattr(convolutions, "drawn", lambda *sizes: (x, dy, stack))
     monkeypatch.setattr(tiles, "captured", lambda work: None)
     monkeypatch.setattr(tiles, "in_turns", lambda work, rounds: {name: milliseconds(name) for name in work})
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)

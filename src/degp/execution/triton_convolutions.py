@@ -36,7 +36,7 @@ class Tile:
         return {"num_warps": self.warps, "num_stages": self.stages}
 
 
-# The fastest on an H200, by channels: python -m benchmarks tiles
+# The fastest on an H200, by channels; `python -m benchmarks tiles` looks for those of the GPU at hand
 FORWARD = {16: Tile(32, 1, 3), 32: Tile(64, 4, 3)}
 GRADIENT = {16: Tile(64, 8, 4), 32: Tile(64, 8, 3)}
 CHAIN = {16: Tile(64, 2, 4), 32: Tile(64, 4, 4)}
