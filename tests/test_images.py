@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -178,6 +178,7 @@ def test_a_changed_byte_gives_an_error_or_images_with_labels(write, read, path, 
 
 @pytest.mark.parametrize("name, header", [("idx", 16), ("npy", 128)])
 @given(place=st.integers(0, 127), flip=st.integers(1, 255))
+@example(place=8, flip=16)  # of .npy, a header that is said to be shorter by some of the spaces at its end
 def test_a_changed_header_gives_an_error_or_the_same_images(name, header, path, place, flip):
     write, read = FORMATS[name]
     content = bytearray(write())

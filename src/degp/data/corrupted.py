@@ -53,4 +53,7 @@ def read_npy(path: Path, shape: tuple[int, ...], *, kinds: str) -> Shaped[np.nda
             f"{path} must hold whole numbers, images in uint8, but it holds {array.dtype}; copy it again"
         )
     check_shape(array.shape, shape, path)
+    end, size = array.offset + array.nbytes, path.stat().st_size
+    if end != size:  # the length of its header is wrong, and so is where its numbers begin
+        raise DataSetError(f"{path} must end with its array, at byte {end}, but it has {size} bytes; copy it again")
     return array
