@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`: all of them by default; `--out FOLDER` keeps the numbers."""
+"""`python -m benchmarks [NAME …]`: runs the named benchmarks, by default all; `--out FOLDER` saves the numbers."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,8 +21,9 @@ from benchmarks import (
     tables,
     tiles,
 )
-from degp.files import require_writable
 from degp.report import save_results
+from degp.runtime.cpu import tune_process
+from degp.runtime.files import require_writable
 
 BENCHMARKS = {
     "steps": steps,
@@ -44,7 +45,7 @@ def main(
     names: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(BENCHMARKS)}.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json.")] = None,
 ) -> None:
-    """Prints each benchmark as a table of ratios within this run."""
+    """Run benchmarks and print each as a table."""
     console = Console()
     chosen = names or list(BENCHMARKS)
     unknown = set(chosen) - BENCHMARKS.keys()
@@ -55,7 +56,7 @@ def main(
     records: list[dict[str, Any]] = []
     for name in chosen:
         if name in NEED_A_GPU and not torch.cuda.is_available():
-            typer.echo(f"{name} needs a GPU, and torch finds none here")
+            typer.echo(f"{name} needs a GPU, but torch finds none; skipped")
             continue
         rows = BENCHMARKS[name].run()
         console.print(_table(BENCHMARKS[name].__doc__ or name, rows))
@@ -85,4 +86,5 @@ def _cell(value: Any) -> str:
 
 
 if __name__ == "__main__":
+    tune_process()
     typer.run(main)

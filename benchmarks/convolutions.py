@@ -9,16 +9,16 @@ from torch import Tensor
 
 from benchmarks.images import BANDWIDTH, B
 from benchmarks.timing import in_turns
-from degp.execution import chains, narrow
+from degp.runtime.kernels import chains, narrow
 
 NETWORKS = 10
-STAGES = ((6, 16, 32), (5, 32, 16))  # convolutions, channels, pixels of a row
+STAGES = ((6, 16, 32), (5, 32, 16))  # convolutions, channels, pixels per row
 BURST = 20
 Form = Callable[[], Tensor]
 
 
 def run() -> list[dict[str, Any]]:
-    """Milliseconds of one convolution, its two gradients, and of a prior's whole stage; how much faster ours is."""
+    """Milliseconds of one convolution, its two gradients, and of a prior's whole stage; the speed-up of our kernels."""
     torch.backends.cudnn.benchmark = True
     return [row for stage in STAGES for row in _stage(*stage)]
 
@@ -32,8 +32,8 @@ def drawn(layers: int, channels: int, size: int) -> tuple[Tensor, Tensor, Tensor
 
 
 def forms(layers: int, channels: int, size: int) -> dict[str, tuple[Form, Form]]:
-    """What a stage has to do, by name: our form and the plain one, of the same numbers."""
-    from degp.execution import triton_convolutions as ours
+    """The work of a stage by name: our kernel and the plain implementation, on the same numbers."""
+    from degp.runtime.kernels import triton_convolutions as ours
 
     def both(own: Callable[..., Tensor], plain: Callable[..., Tensor], *given: Any) -> tuple[Form, Form]:
         return partial(own, *given), partial(plain, *given)
@@ -49,7 +49,7 @@ def forms(layers: int, channels: int, size: int) -> dict[str, tuple[Form, Form]]
 
 
 def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """As in training, where no pass waits for the processor."""
+    """As in training, where no kernel waits for the CPU."""
     work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -59,7 +59,7 @@ def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
 
 
 def burst(graph: torch.cuda.CUDAGraph) -> None:
-    """`BURST` passes, one behind the other."""
+    """`BURST` consecutive passes."""
     for _ in range(BURST):
         graph.replay()
 

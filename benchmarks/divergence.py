@@ -10,15 +10,16 @@ from typing import Any
 import torch
 
 from benchmarks.timing import in_turns
-from degp import KroneckerGaussian, kl_divergence, posterior
+from degp import KroneckerGaussian, ensemble_posterior, kl_divergence
 from degp.priors import NNGP
+from degp.runtime.cpu import tune_process
 
 M = 10
 POINTS, OUTPUTS = (64, 128, 256, 512, 1024), (1, 10, 100, 1000)
 
 
 def run() -> list[dict[str, Any]]:
-    """Each size by itself in a fresh process, so that its peak memory is its own; then the growth exponents."""
+    """Each size in a fresh process, for its own peak memory; then the growth exponents."""
     records = [{"N": N, "C": C, **_measured(N, C)} for N in POINTS for C in OUTPUTS]
     return [*records, *_exponents(records)]
 
@@ -50,17 +51,18 @@ def _one(N: int, C: int) -> None:
     before = _peak_mebibytes()
 
     def forward_and_backward() -> None:
-        kl_divergence(posterior(outputs), p).backward()
+        kl_divergence(ensemble_posterior(outputs), p).backward()
 
     (milliseconds,) = in_turns({"kl": forward_and_backward}, rounds=5, warm_up=1).values()
     print(milliseconds, _peak_mebibytes() - before)
 
 
 def _peak_mebibytes() -> float:
-    """Of this process alone: `getrusage` would count in what the parent had before it started this one."""
+    """Of this process alone: `getrusage` would include the parent's memory at the start."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**10
 
 
 if __name__ == "__main__":
+    tune_process()
     _one(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Fitting an estimator on 500 rows of 13 features: DE-GP with α chosen, DE, and scikit-learn's Gaussian process."""
+"""Fitting an estimator on 500 rows of 13 features: DE-GP, DE, and scikit-learn's Gaussian process."""
 
 import time
 from typing import Any
@@ -7,20 +7,20 @@ import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from degp.sklearn import DEGPRegressor
+from degp.methods import Kind
+from degp.tabular.estimators import DEGPRegressor
 
 ROWS, FEATURES = 500, 13
 
 
 def run() -> list[dict[str, Any]]:
-    """Seconds to fit with defaults, and with the same epochs for DE; R² and coverage on 500 new rows beside."""
+    """Seconds to fit with defaults, and with the same epochs for DE; R² and coverage on 500 new rows."""
     train, test = _waves(0), _waves(1)
-    chosen = DEGPRegressor(random_state=0)
-    records = [_fitted("DE-GP, defaults, α chosen among 5", chosen, train, test)]
-    same = {"max_epochs": chosen.n_iter_, "patience": chosen.n_iter_, "random_state": 0}
+    default = DEGPRegressor(random_state=0)
+    records = [_fitted("DE-GP, defaults", default, train, test)]
+    same = {"max_epochs": default.n_iter_, "patience": default.n_iter_, "random_state": 0}
     records += [
-        _fitted("DE-GP, one α, same epochs", DEGPRegressor(alphas=(float(chosen.alpha_),), **same), train, test),
-        _fitted("DE, same members and epochs", DEGPRegressor(objective="de", **same), train, test),
+        _fitted("DE, same members and epochs", DEGPRegressor(method=Kind.DE.value, **same), train, test),
         _fitted("scikit-learn GP, ARD and 2 restarts", _gaussian_process(), train, test),
     ]
     baseline = next(record["seconds"] for record in records if record["model"].startswith("DE,"))

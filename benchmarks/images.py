@@ -1,4 +1,4 @@
-"""Ten ResNets, and fifty MLPs, on a GPU: one optimiser step on 128 rows, by each way to run the members."""
+"""Ten ResNets, and fifty MLPs, on a GPU: one optimiser step on 128 rows, by execution strategy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,39 +9,42 @@ import torch
 from torch import nn
 
 from benchmarks.timing import in_turns
-from degp import Batch, Categorical, Ensemble, Gaussian, objectives
-from degp.data import CIFAR10_SCALE, CropAndFlip, Normalise
-from degp.execution import Compiled, Execution, Folded, Loop, Vmap
+from degp import Batch, Categorical, Ensemble, Gaussian, batch_loss, methods
 from degp.nets import lite_resnet_features, mlp, resnet
 from degp.priors import NNGP, MonteCarloNNGP
-from degp.training.capture import CapturedStep, adam
-from degp.training.transform import Transform, as_they_are
+from degp.runtime.execution import Compiled, Execution, Grouped, Loop, Vmap
+from degp.training import TrainState, adam
+from degp.training.graphs import CapturedStep
+from degp.training.transform import Transform, identity
+from degp.vision.augmentation import CIFAR10_SCALE, CropAndFlip, Normalise
 
 B, CLASSES, ROWS = 128, 10, 4096
+ALPHA = 0.01 * ROWS / B  # the paper's 0.01, in units of Bayes' weight
 BURST, SLOW_BURST = 20, 3  # steps at a time: of a graph, and of a plain loop
-BANDWIDTH = 4.3e12  # bytes a second of an H200's memory
+BANDWIDTH = 4.3e12  # bytes per second of an H200's memory
 Step = Callable[[], object]
+Module = methods.Memberwise | methods.DEGP
 METHODS = ("DE", "DE-GP")
-FEWER_DRAWS = "DE-GP with five networks as prior"  # in place of ten: half of what the prior costs
+FEWER_DRAWS = "DE-GP with five networks as prior"  # instead of ten: half the prior's cost
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained: the networks, on what, and the prior's networks for DE-GP."""
+    """Networks, data and methods to measure."""
 
     name: str
     make_network: Callable[[], nn.Module]
     data: Callable[[], Batch]
-    objective: Callable[[str], nn.Module]
+    make_method: Callable[[str], Module]
     transform: Callable[[], Transform]
     members: int
-    ways: tuple[Execution, ...]
+    strategies: tuple[Execution, ...]
     floor: float | None = None
-    methods: tuple[str, ...] = METHODS  # of the first way; the others have `METHODS`
+    methods: tuple[str, ...] = METHODS  # of the first strategy; the others have `METHODS`
 
 
 def run() -> list[dict[str, Any]]:
-    """Milliseconds a step, times faster than a plain loop of the same members, and DE-GP ÷ DE."""
+    """Milliseconds per step, speed-up over a plain loop of the same members, and DE-GP ÷ DE."""
     torch.backends.cudnn.benchmark = True
     return [row for case in (_resnets(20), _resnets(56), _mlps()) for row in _compare(case)]
 
@@ -54,9 +57,8 @@ def _resnets(depth: int) -> Case:
         _on_images,
         _crop_flip_normalise,
         members=10,
-        ways=(Compiled(Folded()), Compiled(Vmap()), Folded())[
-            : 3 if depth == 20 else 1
-        ],  # others take minutes to compile
+        # the others take minutes to compile for deep networks
+        strategies=(Compiled(Grouped()), Compiled(Vmap()), Grouped())[: 3 if depth == 20 else 1],
         floor=_floor(depth, 10),
         methods=(*METHODS, FEWER_DRAWS),
     )
@@ -68,21 +70,21 @@ def _mlps() -> Case:
         lambda: mlp(8, (64, 64), 1),
         _rows,
         _on_rows,
-        lambda: as_they_are,
+        lambda: identity,
         members=50,
-        ways=(Vmap(), Compiled(Vmap())),
+        strategies=(Vmap(), Compiled(Vmap())),
     )
 
 
 def _compare(case: Case) -> list[dict[str, Any]]:
     steps: dict[str, Step] = {"DE, loop, eager": _eager(case, Loop())}
     lengths, failures = {"DE, loop, eager": SLOW_BURST}, {}
-    for way in case.ways:
-        for method in case.methods if way is case.ways[0] else METHODS:
-            name = f"{method}, {way.name}, captured"
+    for strategy in case.strategies:
+        for method in case.methods if strategy is case.strategies[0] else METHODS:
+            name = f"{method}, {strategy.name}, captured"
             try:
-                steps[name], lengths[name] = _captured(case, way, method), BURST
-            except Exception as error:  # what a way cannot do is part of the table
+                steps[name], lengths[name] = _captured(case, strategy, method), BURST
+            except Exception as error:  # what a strategy cannot do is part of the table
                 failures[name] = str(error).splitlines()[0]
     bursts = {name: partial(_burst, step, lengths[name]) for name, step in steps.items()}
     milliseconds = {name: time / lengths[name] for name, time in in_turns(bursts, rounds=9).items()}
@@ -101,7 +103,7 @@ def _compare(case: Case) -> list[dict[str, Any]]:
 
 
 def _burst(step: Step, count: int) -> None:
-    """Steps one after the other, as in training: a step is queued while the one before it runs."""
+    """Consecutive steps, as in training: a step is queued while the previous one runs."""
     for _ in range(count):
         step()
 
@@ -125,26 +127,19 @@ def _rows() -> Batch:
     return Batch(inputs, inputs[:, :1].sin())
 
 
-def _on_images(method: str) -> nn.Module:
+def _on_images(name: str) -> Module:
     likelihood = Categorical(0.1, learned=True)
-    if method == "DE":
-        return objectives.de(likelihood).cuda()
-    draws = 5 if method == FEWER_DRAWS else 10
-    prior = MonteCarloNNGP(lite_resnet_features(20), num_draws=draws, execution=Compiled(Folded()))
-    return objectives.degp(likelihood, prior, alpha=0.01, beta=0.1).cuda()
+    if name == "DE":
+        return methods.de(likelihood).cuda()
+    prior = MonteCarloNNGP(lite_resnet_features(20), num_draws=5 if name == FEWER_DRAWS else 10)
+    return methods.degp(likelihood, prior, alpha=ALPHA, beta=0.1).cuda()
 
 
-def _on_rows(method: str) -> nn.Module:
+def _on_rows(name: str) -> Module:
     likelihood = Gaussian(0.1, learned=True)
-    if method == "DE":
-        return objectives.de(likelihood).cuda()
-    return objectives.degp(likelihood, NNGP(2), alpha=0.01).cuda()
-
-
-def _optimisers(ensemble: Ensemble, objective: nn.Module) -> list[torch.optim.Optimizer]:
-    rate = torch.tensor(0.1, device="cuda")
-    learned = adam(list(objective.parameters()), 1e-3)
-    return [torch.optim.SGD(ensemble.parameters(), lr=rate, momentum=0.9, fused=True), learned]
+    if name == "DE":
+        return methods.de(likelihood).cuda()
+    return methods.degp(likelihood, NNGP(2), alpha=ALPHA).cuda()
 
 
 def _crop_flip_normalise() -> Transform:
@@ -152,37 +147,32 @@ def _crop_flip_normalise() -> Transform:
     return lambda images, generator: normalise(crop(images, generator))
 
 
-def _captured(case: Case, way: Execution, method: str) -> Step:
-    ensemble = Ensemble(case.make_network, case.members, execution=way).cuda()
-    objective = case.objective(method)
-    step = CapturedStep(
-        ensemble,
-        case.data(),
-        objective,
-        _optimisers(ensemble, objective),
-        B,
-        generator=torch.Generator("cuda").manual_seed(1),
-        transform=case.transform(),
-        precision=torch.bfloat16,
-    )
+def _state(case: Case, strategy: Execution, name: str) -> TrainState:
+    ensemble, method = Ensemble(case.make_network, case.members, execution=strategy).cuda(), case.make_method(name)
+    rate = torch.tensor(0.1, device="cuda")
+    weights = torch.optim.SGD(ensemble.parameters(), lr=rate, momentum=0.9, fused=True)
+    generator = torch.Generator("cuda").manual_seed(1)
+    return TrainState(ensemble, method, [weights, adam(list(method.parameters()), 1e-3)], [], generator)
+
+
+def _captured(case: Case, strategy: Execution, name: str) -> Step:
+    state = _state(case, strategy, name)
+    step = CapturedStep(state, case.data(), B, transform=case.transform(), precision=torch.bfloat16)
     rows = torch.arange(B, device="cuda")
     return lambda: step(rows)
 
 
-def _eager(case: Case, way: Execution) -> Step:
-    ensemble = Ensemble(case.make_network, case.members, execution=way).cuda()
-    objective, data, transform = case.objective("DE"), case.data(), case.transform()
-    optimisers = _optimisers(ensemble, objective)
-    generator = torch.Generator("cuda").manual_seed(1)
+def _eager(case: Case, strategy: Execution) -> Step:
+    state, data, transform = _state(case, strategy, "DE"), case.data(), case.transform()
 
     def step() -> None:
-        batch = Batch(transform(data.inputs[:B], generator), data.targets[:B], ROWS)
+        batch = Batch(transform(data.inputs[:B], state.generator), data.targets[:B], ROWS)
         with torch.autocast("cuda", torch.bfloat16):
-            loss = objective(ensemble, batch, generator=generator)
-        for optimiser in optimisers:
-            optimiser.zero_grad(set_to_none=True)
+            loss = batch_loss(state.ensemble, batch, state.method, generator=state.generator)
+        for optimizer in state.optimizers:
+            optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
-        for optimiser in optimisers:
-            optimiser.step()
+        for optimizer in state.optimizers:
+            optimizer.step()
 
     return step

@@ -1,4 +1,4 @@
-"""How M members run: the way that is chosen by measurement beside every way there is."""
+"""Execution strategies of M members: the chosen one compared with every other."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,12 +8,12 @@ from torch import nn
 
 from benchmarks.timing import in_turns
 from degp import Ensemble
-from degp.execution import Execution, candidates_for
 from degp.nets import mlp
+from degp.runtime.execution import Execution, candidates_for
 
 
 def run() -> list[dict[str, Any]]:
-    """Forward and backward of an MLP and of a small BatchNorm CNN by each way, and the chosen ÷ the best."""
+    """Forward and backward passes of MLPs and of a small BatchNorm CNN by each strategy, and the chosen ÷ the best."""
     return [
         *_compare("MLP 13-256-256-1, M = 10, B = 256", lambda: mlp(13, (256, 256), 1), torch.randn(256, 13), 10),
         *_compare("MLP 8-64-64-1, M = 50, B = 128", lambda: mlp(8, (64, 64), 1), torch.randn(128, 8), 50),
@@ -23,25 +23,25 @@ def run() -> list[dict[str, Any]]:
 
 def _compare(network: str, make: Callable[[], nn.Module], inputs: torch.Tensor, count: int) -> list[dict[str, Any]]:
     ensemble = Ensemble(make, count)
-    choice = ensemble.choose_execution(inputs)
-    ways = {way.name: way for way in candidates_for(inputs) if way.name in choice.milliseconds}
-    milliseconds = in_turns({name: _pass(ensemble, way, inputs) for name, way in ways.items()}, rounds=9)
+    chosen = ensemble.choose_execution(inputs).execution.name
+    passes = {strategy.name: _pass(ensemble, strategy, inputs) for strategy in candidates_for(inputs)}
+    milliseconds = in_turns(passes, rounds=9)
     best = min(milliseconds.values())
     return [
         {
             "network": network,
-            "way": name,
+            "strategy": name,
             "ms": time,
             "ratio to best": time / best,
-            "chosen": "yes" if name == choice.execution.name else "",
+            "chosen": "yes" if name == chosen else "",
         }
         for name, time in milliseconds.items()
     ]
 
 
-def _pass(ensemble: Ensemble, way: Execution, inputs: torch.Tensor) -> Callable[[], None]:
+def _pass(ensemble: Ensemble, strategy: Execution, inputs: torch.Tensor) -> Callable[[], None]:
     def forward_and_backward() -> None:
-        ensemble.execution = way
+        ensemble.execution = strategy
         ensemble.zero_grad(set_to_none=True)
         ensemble(inputs).sum().backward()
 

@@ -1,4 +1,4 @@
-"""One prediction with its uncertainty: the estimator in torch beside its exported graph in onnxruntime."""
+"""One prediction with its uncertainty: the estimator in torch and its exported graph in onnxruntime."""
 
 import tempfile
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.timing import in_turns
 from degp.export import export_onnx
-from degp.sklearn import DEGPRegressor
+from degp.tabular.estimators import DEGPRegressor
 
 FEATURES = 13
 
@@ -21,7 +21,9 @@ def run() -> list[dict[str, Any]]:
 
     random = np.random.default_rng(0)
     X = random.standard_normal((10_000, FEATURES))
-    model = DEGPRegressor(max_epochs=3, alphas=(0.1,), random_state=0).fit(X[:300], np.sin(X[:300, 0]))
+    model = DEGPRegressor(members=10, hidden_layers=(100, 100), max_epochs=3, random_state=0).fit(
+        X[:300], np.sin(X[:300, 0])
+    )
     with tempfile.TemporaryDirectory() as folder:
         session = onnxruntime.InferenceSession(str(export_onnx(model, Path(folder) / "model.onnx")))
     records = []

@@ -1,4 +1,4 @@
-"""What DE-GP costs over DE: one optimiser step of ten MLPs 13-256-256-1 on 256 points."""
+"""The cost of DE-GP relative to DE: one optimiser step of ten MLPs 13-256-256-1 on 256 points."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from benchmarks.timing import in_turns
-from degp import Batch, Ensemble, Gaussian, objectives
+from degp import Batch, Ensemble, Gaussian, methods
 from degp.nets import mlp, mlp_features
 from degp.priors import NNGP, MonteCarloNNGP
 
@@ -14,9 +14,9 @@ M, B, D, WIDTHS = 10, 256, 13, (256, 256)
 
 
 def run() -> list[dict[str, Any]]:
-    """DE-GP ÷ DE with the analytic prior and with ten random networks, drawn anew each step or once.
+    """DE-GP ÷ DE with the analytic prior and with ten random networks, resampled at each step or fixed.
 
-    On all threads and on one: the members' products use several, the small matrices of the objective do not.
+    On all threads and on one: the members' products use several, the small matrices of the loss do not.
     """
     threads = torch.get_num_threads()
     try:
@@ -30,14 +30,14 @@ def _on(threads: int) -> list[dict[str, Any]]:
     features = mlp_features(D, WIDTHS)
     likelihood = Gaussian(0.1)
     steps = {
-        "DE": _stepper(objectives.de(likelihood)),
-        "rDE": _stepper(objectives.rde(likelihood)),
-        "DE-GP, analytic prior": _stepper(objectives.degp(likelihood, NNGP(len(WIDTHS)))),
-        "DE-GP, 10 networks, fixed": _stepper(objectives.degp(likelihood, MonteCarloNNGP(features).fixed())),
-        "DE-GP, 10 networks, redrawn": _stepper(objectives.degp(likelihood, MonteCarloNNGP(features))),
+        "DE": _stepper(methods.de(likelihood)),
+        "rDE": _stepper(methods.rde(likelihood)),
+        "DE-GP, analytic prior": _stepper(methods.degp(likelihood, NNGP(len(WIDTHS)))),
+        "DE-GP, 10 networks, fixed": _stepper(methods.degp(likelihood, MonteCarloNNGP(features).fixed())),
+        "DE-GP, 10 networks, resampled": _stepper(methods.degp(likelihood, MonteCarloNNGP(features))),
     }
     milliseconds = in_turns(steps, rounds=40)
-    # floor: 2 FLOP a weight, point and member forward, 4 backward
+    # lower bound: 2 FLOP per weight, point and member forward, 4 backward
     flops = 6 * M * B * sum(p.numel() for p in mlp(D, WIDTHS, 1).parameters())
     return [
         {
@@ -51,14 +51,14 @@ def _on(threads: int) -> list[dict[str, Any]]:
     ]
 
 
-def _stepper(objective: objectives.Objective) -> Callable[[], None]:
+def _stepper(method: methods.Method) -> Callable[[], None]:
     generator = torch.Generator().manual_seed(0)
     ensemble = Ensemble(lambda: mlp(D, WIDTHS, 1), M)
     batch = Batch(torch.randn(B, D, generator=generator), torch.randn(B, 1, generator=generator))
     optimizer = torch.optim.Adam(ensemble.parameters(), lr=1e-4)
 
     def step() -> None:
-        loss = objective(ensemble, batch, generator=generator)
+        loss = methods.batch_loss(ensemble, batch, method, generator=generator)
         optimizer.zero_grad(set_to_none=True)
         loss.total.backward()
         optimizer.step()

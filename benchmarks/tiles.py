@@ -1,4 +1,4 @@
-"""Tiles of our kernels for narrow convolutions on this GPU: the fastest, the next, and those that are in use."""
+"""Tile sizes of our kernels for narrow convolutions on this GPU: the fastest, the next, and those in use."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from torch import Tensor
 
 from benchmarks.convolutions import BURST, STAGES, Form, burst, captured, forms
 from benchmarks.timing import in_turns
-from degp.execution.either import SLACK
+from degp.runtime.kernels.measured import SLACK
 
 if TYPE_CHECKING:
-    from degp.execution.triton_convolutions import Tile
+    from degp.runtime.kernels.triton_convolutions import Tile
 
 PLACES, WARPS, ROWS = (32, 64, 128), (1, 2, 4, 8), (2, 3, 4)
-SHOWN = 3  # of each kernel, the fastest first, and the one in use
+SHOWN = 3  # per kernel, fastest first, besides the one in use
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Work that shares its tiles: for each heading of the table our form and the plain one, of the same numbers."""
+    """Work with one tile size: per heading of the table our kernel and the plain implementation."""
 
     name: str
     tiles: "dict[int, Tile]"
@@ -31,7 +31,7 @@ class Kernel:
 
 
 def run() -> list[dict[str, Any]]:
-    """Microseconds by pixels, warps and stages; "in use" are those in `degp.execution.triton_convolutions`."""
+    """Microseconds by pixels, warps and stages; "in use" are those in `degp.runtime.kernels.triton_convolutions`."""
     return [row for layers, channels, size in STAGES for row in _of_stage(layers, channels, size)]
 
 
@@ -51,8 +51,8 @@ def _of_stage(layers: int, channels: int, size: int) -> Iterator[dict[str, Any]]
 
 
 def _kernels(layers: int, channels: int, size: int) -> tuple[Kernel, ...]:
-    """The adjoint is the kernel of the forward pass again, with its tile: what is chosen must suit both."""
-    from degp.execution import triton_convolutions as ours
+    """The adjoint runs the kernel of the forward pass, with its tile: the choice must suit both."""
+    from degp.runtime.kernels import triton_convolutions as ours
 
     forward, adjoint, gradient, chain = forms(layers, channels, size).values()
     return (
@@ -63,7 +63,7 @@ def _kernels(layers: int, channels: int, size: int) -> tuple[Kernel, ...]:
 
 
 def _measured(kernel: Kernel, channels: int, size: int) -> "dict[Tile, dict[str, float]]":
-    """Microseconds of each form by tile, of the tiles that work."""
+    """Microseconds per heading, for the tiles that work."""
     in_use = kernel.tiles[channels]
     every = (type(in_use)(*sizes) for sizes in product(PLACES, WARPS, ROWS) if sizes[0] >= size)
     expected = {heading: plain() for heading, (_, plain) in kernel.forms.items()}
@@ -80,12 +80,12 @@ def _measured(kernel: Kernel, channels: int, size: int) -> "dict[Tile, dict[str,
 
 
 def _tried(kernel: Kernel, channels: int, tile: "Tile", expected: Mapping[str, Tensor]) -> dict[str, Any]:
-    """A graph of each form with a tile; none where one of them fails, or has other numbers than the plain form."""
+    """A graph per heading; none where one fails, or differs from the plain implementation."""
     in_use, kernel.tiles[channels] = kernel.tiles[channels], tile
     try:
         right = all(_is_close(own(), expected[heading]) for heading, (own, _) in kernel.forms.items())
         return {heading: captured(own) for heading, (own, _) in kernel.forms.items()} if right else {}
-    except Exception:  # more shared memory than there is, say
+    except Exception:  # too little shared memory, for example
         torch.cuda.synchronize()
         return {}
     finally:

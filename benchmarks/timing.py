@@ -1,4 +1,4 @@
-"""Timing things beside each other: in turns, so that a noisy machine is noisy for all of them alike."""
+"""Interleaved timing: work is timed in turns, so that noise of the machine affects all of it alike."""
 
 import statistics
 import time
@@ -8,7 +8,7 @@ import torch
 
 
 def in_turns(work: Mapping[str, Callable[[], object]], *, rounds: int = 15, warm_up: int = 2) -> dict[str, float]:
-    """Median milliseconds of each piece of work over `rounds` rounds, one after the other in every round."""
+    """Median milliseconds per piece of work over `rounds` rounds, each of which runs all of it in turn."""
     times: dict[str, list[float]] = {name: [] for name in work}
     for index in range(warm_up + rounds):
         for name, run in work.items():

@@ -1,4 +1,4 @@
-"""A checkpoint cut at every byte and with every bit flipped: it is refused, or it is what was saved."""
+"""A checkpoint truncated at every byte and with every bit flipped: it is rejected, or loads what was saved."""
 
 import time
 from collections import Counter
@@ -11,16 +11,18 @@ import torch
 import typer
 from rich.console import Console
 
-from degp import Checkpoints, Ensemble, Gaussian, objectives
-from degp.execution import Vmap
+from degp import Checkpoints, Ensemble, Gaussian, methods
 from degp.nets import mlp
+from degp.runtime.execution import Vmap
 from degp.training import CheckpointError, TrainState
+
+__all__ = ["campaign", "main"]
 
 Damage = Iterator[tuple[str, bytes]]
 
 
-def main(stride: Annotated[int, typer.Option(help="Look at every so many bytes only.")] = 1) -> None:
-    """Damage a checkpoint in every place, one at a time."""
+def main(stride: Annotated[int, typer.Option(help="Damage only every n-th byte.")] = 1) -> None:
+    """Damage a checkpoint at every position, one at a time."""
     console, start = Console(), time.perf_counter()
     tally = campaign(stride)
     for (file, damage, outcome), count in sorted(tally.items()):
@@ -31,36 +33,36 @@ def main(stride: Annotated[int, typer.Option(help="Look at every so many bytes o
 
 
 def campaign(stride: int = 1) -> Counter[tuple[str, str, str]]:
-    """How many cases of each (file, damage) were refused, came back the same, or were WRONG."""
+    """Counts by (file, damage, outcome); the outcome is "rejected", "equal" or "WRONG"."""
     tally: Counter[tuple[str, str, str]] = Counter()
     with TemporaryDirectory(prefix="degp-bits-") as folder:
         saved, other = _state(seed=1), _state(seed=0)
         path = Checkpoints(folder).save(saved)
         for file in sorted(path.iterdir()):
-            whole = file.read_bytes()
-            for damage, content in _damaged(whole, stride):
+            intact = file.read_bytes()
+            for damage, content in _damaged(intact, stride):
                 file.write_bytes(content)
                 outcome = _outcome(path, saved, other)
                 tally[file.name, damage, outcome] += 1
-                if outcome != "refused":
-                    other = _state(seed=0)  # this one has been loaded into
-            file.write_bytes(whole)
+                if outcome != "rejected":
+                    other = _state(seed=0)  # the checkpoint was loaded into this one
+            file.write_bytes(intact)
     return tally
 
 
-def _damaged(whole: bytes, stride: int) -> Damage:
-    for place in range(0, len(whole), stride):
-        yield "cut", whole[:place]
+def _damaged(intact: bytes, stride: int) -> Damage:
+    for place in range(0, len(intact), stride):
+        yield "truncated", intact[:place]
         for bit in range(8):
-            yield "flipped bit", whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :]
+            yield "flipped bit", intact[:place] + bytes([intact[place] ^ (1 << bit)]) + intact[place + 1 :]
 
 
 def _outcome(path: Path, saved: TrainState, other: TrainState) -> str:
     try:
         Checkpoints(path.parent).load(path, other)
     except CheckpointError:
-        return "refused"
-    return "the same" if _plain(other) == _plain(saved) else "WRONG"
+        return "rejected"
+    return "equal" if _plain(other) == _plain(saved) else "WRONG"
 
 
 def _state(seed: int) -> TrainState:
@@ -68,12 +70,12 @@ def _state(seed: int) -> TrainState:
     ensemble = Ensemble(lambda: mlp(1, [2], 1), 2, execution=Vmap())
     sgd = torch.optim.SGD(ensemble.parameters(), lr=0.1 + seed)
     generator = torch.Generator().manual_seed(seed)
-    return TrainState(ensemble, objectives.de(Gaussian(0.1 + seed)), [sgd], [], generator, count=seed)
+    return TrainState(ensemble, methods.de(Gaussian(0.1 + seed)), [sgd], [], generator, count=seed)
 
 
 def _plain(state: TrainState) -> object:
-    """All that the seed decides, in a form that `==` compares."""
-    assert isinstance(state.objective, torch.nn.Module)
-    weights = {**state.ensemble.state_dict(), **state.objective.state_dict()}
+    """Everything that depends on the seed, in a form that `==` compares."""
+    assert isinstance(state.method, torch.nn.Module)
+    weights = {**state.ensemble.state_dict(), **state.method.state_dict()}
     values = {name: value.tolist() for name, value in weights.items()}
     return values, state.optimizers[0].state_dict(), state.generator.get_state().tolist(), state.count

@@ -1,7 +1,7 @@
-"""Broken files, by the thousand: every reader gives data or a clear error of its own, and nothing else.
+"""Thousands of damaged files: every reader returns data or raises its own error.
 
-Each case takes a valid file and cuts it, flips bits, overwrites, repeats or removes a stretch. What must not happen: an
-exception other than the reader's own, or memory far beyond the file's size.
+Each case cuts a valid file, flips bits, or overwrites, repeats or removes a range of bytes. It fails on any other
+exception, or if reading takes far more memory than the file's size.
 """
 
 import random
@@ -19,7 +19,9 @@ from rich.progress import track
 
 from campaigns.targets import TARGETS, Target
 
-MOST_MEMORY = 2**28  # bytes that a case may take at its peak
+__all__ = ["Tally", "campaign", "damaged", "main"]
+
+MAX_MEMORY = 2**28  # peak bytes per case
 
 
 @dataclass
@@ -28,24 +30,24 @@ class Tally:
 
     cases: int = 0
     read: int = 0
-    refused: int = 0
+    rejected: int = 0
     faults: list[str] = field(default_factory=list)
     peak: int = 0
 
 
 def main(
-    cases: Annotated[int, typer.Option(help="Broken files in all.")] = 100_000,
+    cases: Annotated[int, typer.Option(help="Damaged files in total.")] = 100_000,
     seed: Annotated[int, typer.Option(help="For the damage.")] = 0,
 ) -> None:
-    """Feed broken files to every reader."""
+    """Pass damaged files to every reader."""
     console, start = Console(), time.perf_counter()
     share, faults = max(1, cases // len(TARGETS)), 0
     for name, target in TARGETS.items():
         tally = campaign(target, share, seed, show=console.is_terminal)
         faults += len(tally.faults)
         console.print(
-            f"{name:28} {tally.cases:7} cases: {tally.read} read, {tally.refused} refused, {len(tally.faults)} faults, "
-            f"most memory {tally.peak / 2**20:.0f} MiB",
+            f"{name:28} {tally.cases:7} cases: {tally.read} read, {tally.rejected} rejected, "
+            f"{len(tally.faults)} faults, peak memory {tally.peak / 2**20:.0f} MiB",
             highlight=False,
         )
         for fault in tally.faults[:3]:
@@ -55,17 +57,17 @@ def main(
 
 
 def campaign(target: Target, cases: int, seed: int = 0, *, show: bool = False) -> Tally:
-    """So many broken forms of a target's files, each read once."""
-    dice, tally = random.Random(seed), Tally()
+    """Reads this many damaged versions of a target's files."""
+    rng, tally = random.Random(seed), Tally()
     with TemporaryDirectory(prefix="degp-fuzz-") as folder:
         place = Path(folder)
         files = target.write(place)
-        whole = {file: (place / file).read_bytes() for file in files}
+        intact = {file: (place / file).read_bytes() for file in files}
         for _ in track(range(cases), disable=not show, transient=True):
-            file = dice.choice(files)
-            (place / file).write_bytes(damaged(whole[file], dice))
+            file = rng.choice(files)
+            (place / file).write_bytes(damaged(intact[file], rng))
             _try(target, place, tally)
-            (place / file).write_bytes(whole[file])
+            (place / file).write_bytes(intact[file])
     return tally
 
 
@@ -77,52 +79,52 @@ def _try(target: Target, place: Path, tally: Tally) -> None:
     try:
         target.read(place)
         tally.read += 1
-    except target.refusals:
-        tally.refused += 1
-    except Exception as error:  # a fault is whatever the reader does not call its own
+    except target.errors:
+        tally.rejected += 1
+    except Exception as error:  # any other exception is a fault
         tally.faults.append(f"{type(error).__name__}: {str(error)[:200]}")
     finally:
         if measured:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             tally.peak = max(tally.peak, peak)
-            if peak > MOST_MEMORY:
+            if peak > MAX_MEMORY:
                 tally.faults.append(f"{peak / 2**20:.0f} MiB of memory")
 
 
-def damaged(content: bytes, dice: random.Random) -> bytes:
-    """One kind of damage, at a random place; the start of a file, where headers are, is hit more often."""
-    return dice.choice(DAMAGES)(bytearray(content), dice)
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """One kind of damage at a random position; headers, at the start of a file, are damaged more often."""
+    return rng.choice(DAMAGES)(bytearray(content), rng)
 
 
-def _place(content: bytearray, dice: random.Random) -> int:
-    return dice.randrange(min(len(content), 64) if dice.random() < 0.5 else len(content))
+def _position(content: bytearray, rng: random.Random) -> int:
+    return rng.randrange(min(len(content), 64) if rng.random() < 0.5 else len(content))
 
 
-def _cut(content: bytearray, dice: random.Random) -> bytes:
-    return bytes(content[: _place(content, dice)])
+def _cut(content: bytearray, rng: random.Random) -> bytes:
+    return bytes(content[: _position(content, rng)])
 
 
-def _flip(content: bytearray, dice: random.Random) -> bytes:
-    for _ in range(dice.choice((1, 1, 2, 8))):
-        content[_place(content, dice)] ^= 1 << dice.randrange(8)
+def _flip(content: bytearray, rng: random.Random) -> bytes:
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        content[_position(content, rng)] ^= 1 << rng.randrange(8)
     return bytes(content)
 
 
-def _overwrite(content: bytearray, dice: random.Random) -> bytes:
-    start = _place(content, dice)
-    content[start : start + 8] = dice.choice((b"\xff" * 8, b"\x00" * 8, b"\x7f" + b"\xff" * 7, dice.randbytes(8)))
+def _overwrite(content: bytearray, rng: random.Random) -> bytes:
+    start = _position(content, rng)
+    content[start : start + 8] = rng.choice((b"\xff" * 8, b"\x00" * 8, b"\x7f" + b"\xff" * 7, rng.randbytes(8)))
     return bytes(content)
 
 
-def _repeat(content: bytearray, dice: random.Random) -> bytes:
-    start = _place(content, dice)
-    return bytes(content[:start] + content[start : start + dice.randrange(1, 64)] * 2 + content[start:])
+def _repeat(content: bytearray, rng: random.Random) -> bytes:
+    start = _position(content, rng)
+    return bytes(content[:start] + content[start : start + rng.randrange(1, 64)] * 2 + content[start:])
 
 
-def _remove(content: bytearray, dice: random.Random) -> bytes:
-    start = _place(content, dice)
-    del content[start : start + dice.randrange(1, 64)]
+def _remove(content: bytearray, rng: random.Random) -> bytes:
+    start = _position(content, rng)
+    del content[start : start + rng.randrange(1, 64)]
     return bytes(content)
 
 

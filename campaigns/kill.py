@@ -1,7 +1,7 @@
-"""Training that is killed at random moments and resumed each time: the end must be the undisturbed one, to the bit.
+"""Training that is killed at random moments and resumed: the result must equal an uninterrupted run bit for bit.
 
-Each attempt is a forked process that goes on from the newest checkpoint and is sent SIGKILL after a random time, in the
-middle of whatever it does: a step, the writing of a checkpoint, the removal of an old one.
+Each attempt is a forked process that resumes from the newest checkpoint and receives SIGKILL after a random time,
+whatever it is doing: a step, writing a checkpoint, deleting an old one.
 """
 
 import os
@@ -18,17 +18,21 @@ import typer
 from rich.console import Console
 from torch import Tensor
 
-from degp import Batch, Checkpoints, Ensemble, Gaussian, UniformBox, fit, objectives
-from degp.execution import Vmap
+from degp import Batch, Checkpoints, Ensemble, Gaussian, UniformBox, fit, methods
 from degp.nets import mlp
 from degp.priors import NNGP
+from degp.runtime.execution import Vmap
+from degp.training import Plan
+
+__all__ = ["Outcome", "campaign", "main"]
 
 EPOCHS, BATCH, ROWS = 40, 16, 64
+LONGEST = 0.5  # seconds before a process is killed
 
 
 @dataclass(frozen=True)
-class Toll:
-    """What a campaign cost, and what came of it."""
+class Outcome:
+    """Killed processes, runs, and runs that differ from the uninterrupted one."""
 
     kills: int
     runs: int
@@ -38,39 +42,41 @@ class Toll:
 
 def main(
     kills: Annotated[int, typer.Option(help="How many processes to kill.")] = 200,
-    seed: Annotated[int, typer.Option(help="For the moments of the kills.")] = 0,
+    seed: Annotated[int, typer.Option(help="For the times of the kills.")] = 0,
 ) -> None:
-    """Kill training again and again; resume each time."""
-    toll = campaign(kills, seed)
-    verdict = "all equal to the undisturbed run, to the bit" if not toll.unequal else f"{toll.unequal} DIFFER"
-    Console().print(f"{toll.kills} kills in {toll.runs} runs, {toll.seconds:.0f} s: {verdict}", highlight=False)
-    raise typer.Exit(1 if toll.unequal else 0)
+    """Kill and resume training at random moments."""
+    outcome = campaign(kills, seed)
+    verdict = f"{outcome.unequal} DIFFER" if outcome.unequal else "all bit-for-bit equal to the uninterrupted run"
+    Console().print(
+        f"{outcome.kills} kills in {outcome.runs} runs, {outcome.seconds:.0f} s: {verdict}", highlight=False
+    )
+    raise typer.Exit(1 if outcome.unequal else 0)
 
 
-def campaign(kills: int, seed: int = 0) -> Toll:
-    """Runs that are killed until they end, one after the other, until so many processes have died."""
+def campaign(kills: int, seed: int = 0) -> Outcome:
+    """Runs one after the other, each killed and resumed until it ends, until this many processes were killed."""
     torch.set_num_threads(1)  # a process that forks must not have threads
-    dice, start = random.Random(seed), time.perf_counter()
+    moments, start = random.Random(seed), time.perf_counter()
     with TemporaryDirectory(prefix="degp-kill-") as folder:
-        truth = _whole(Path(folder) / "undisturbed")
+        expected = _trained(Path(folder) / "uninterrupted")
         done = runs = unequal = 0
         while done < kills:
             place = Path(folder) / f"run-{runs}"
-            done += _killed_until_done(place, dice, kills - done)
-            unequal += not _equal(truth, _whole(place))
+            done += _kill_until_done(place, moments, kills - done)
+            unequal += not _equal(expected, _trained(place))
             runs += 1
-    return Toll(done, runs, unequal, time.perf_counter() - start)
+    return Outcome(done, runs, unequal, time.perf_counter() - start)
 
 
-def _killed_until_done(place: Path, dice: random.Random, most: int) -> int:
-    """How many processes died before one got to the end; after `most` of them one is let go."""
+def _kill_until_done(place: Path, moments: random.Random, most: int) -> int:
+    """The number of processes killed before one finished; after `most` of them none is killed."""
     kills = 0
     while True:
         child = os.fork()
         if child == 0:
-            _go_on(place)  # never comes back
+            _resume(place)  # does not return
         if kills < most:
-            time.sleep(dice.uniform(0.0, 0.5))
+            time.sleep(moments.uniform(0.0, LONGEST))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
@@ -80,30 +86,27 @@ def _killed_until_done(place: Path, dice: random.Random, most: int) -> int:
         kills += 1
 
 
-def _go_on(place: Path) -> None:
+def _resume(place: Path) -> None:
     code = 1
     try:
-        _whole(place)
+        _trained(place)
         code = 0
     finally:
         os._exit(code)
 
 
-def _whole(place: Path) -> dict[str, Tensor]:
-    """The weights at the end of the run whose checkpoints are in `place`, taken up where it stands."""
+def _trained(place: Path) -> dict[str, Tensor]:
+    """The final weights of the run whose checkpoints are in `place`, resumed from the newest."""
     torch.manual_seed(0)
     ensemble = Ensemble(lambda: mlp(2, (16,), 1), 3, execution=Vmap())
     x = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(1))
     data = Batch(x, x[:, :1].sin())
-    objective = objectives.degp(Gaussian(0.1, learned=True), NNGP(1), measurement=UniformBox.around(x, 4))
+    method = methods.degp(Gaussian(0.1, learned=True), NNGP(1), measurement=UniformBox.around(x, 4))
     fit(
         ensemble,
         data,
-        objective,
-        epochs=EPOCHS,
-        batch_size=BATCH,
-        checkpoints=Checkpoints(place, every=3),
-        resume=True,
+        method,
+        Plan(epochs=EPOCHS, batch_size=BATCH, checkpoints=Checkpoints(place, every=3), resume=True),
         generator=torch.Generator().manual_seed(2),
         progress=False,
     )

@@ -10,18 +10,20 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from degp.saving import load_model, save_model
-from degp.sklearn import DEGPRegressor
+from degp.tabular.estimators import DEGPRegressor
+from degp.tabular.saving import load_model, save_model
 
-WARM_UP = 20  # cycles before the first look: caches fill
+__all__ = ["campaign", "main"]
+
+WARM_UP = 20  # cycles before the first measurement: caches fill
 
 
 def main(minutes: Annotated[float, typer.Option(help="How long.")] = 60.0) -> None:
-    """Fit, predict, update, save and load, over and over."""
+    """Fit, predict, update, save and load in a loop."""
     console = Console()
-    looks = campaign(60 * minutes)
-    (first, *_), last = looks, looks[-1]
-    tenths = [looks[round(i * (len(looks) - 1) / 10)] for i in range(11)]  # growth that goes on, or that ends
+    samples = campaign(60 * minutes)
+    (first, *_), last = samples, samples[-1]
+    tenths = [samples[round(i * (len(samples) - 1) / 10)] for i in range(11)]  # shows whether growth continues
     console.print(
         f"{last[0]} cycles in {minutes:g} minutes: open files {first[2]} → {last[2]}; MiB of memory at each tenth: "
         + ", ".join(f"{memory:.1f}" for _, memory, _ in tenths),
@@ -31,28 +33,28 @@ def main(minutes: Annotated[float, typer.Option(help="How long.")] = 60.0) -> No
 
 
 def campaign(seconds: float, *, warm_up: int = WARM_UP) -> list[tuple[int, float, int]]:
-    """(cycles, MiB of memory, open files) now and then, from after the warm-up."""
-    looks, start, cycle = [], time.perf_counter(), 0
+    """(cycles, MiB of memory, open files) after every tenth cycle, from the end of the warm-up."""
+    samples, start, cycle = [], time.perf_counter(), 0
     with TemporaryDirectory(prefix="degp-soak-") as folder:
         while cycle < warm_up or time.perf_counter() - start < seconds:
             _cycle(Path(folder), cycle)
             cycle += 1
             if cycle >= warm_up and cycle % 10 == 0:
-                looks.append((cycle, _memory(), len(os.listdir("/proc/self/fd"))))
-    return looks or [(cycle, _memory(), len(os.listdir("/proc/self/fd")))]
+                samples.append((cycle, _memory(), len(os.listdir("/proc/self/fd"))))
+    return samples or [(cycle, _memory(), len(os.listdir("/proc/self/fd")))]
 
 
 def _cycle(folder: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     X = random.standard_normal((60, 3))
     y = X[:, 0] + 0.1 * random.standard_normal(60)
-    model = DEGPRegressor(members=3, hidden_layers=(8,), max_epochs=3, alphas=(0.1, 1.0), random_state=seed).fit(X, y)
+    model = DEGPRegressor(members=3, hidden_layers=(8,), max_epochs=3, random_state=seed).fit(X, y)
     model.update(X[:5], y[:5])
     save_model(folder / "model", model)
     load_model(folder / "model").estimator.predict(X, return_std=True)
 
 
 def _memory() -> float:
-    """MiB of this process that lie in memory."""
+    """Resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -1,4 +1,4 @@
-"""The files that strangers may hand us, each with a valid example and the errors that its reader calls its own."""
+"""Files of untrusted origin, each with a valid example and the errors that its reader may raise."""
 
 import gzip
 import io
@@ -14,16 +14,19 @@ import numpy as np
 import pandas as pd
 import torch
 
-from degp import Batch, CheckpointError, Checkpoints, Ensemble, Gaussian, fit, objectives
-from degp.data.cifar import read_binary, read_python
-from degp.data.idx import read_idx
-from degp.data.sources import DataSetError
-from degp.data.svhn import read_mat
-from degp.execution import Vmap
+from degp import Batch, CheckpointError, Checkpoints, Ensemble, Gaussian, fit, methods
 from degp.nets import mlp
-from degp.saving import ModelError, load_model, save_model
-from degp.sklearn import DEGPRegressor
-from degp.tables import Preprocessing, TableError, read_table
+from degp.runtime.execution import Vmap
+from degp.tabular import Preprocessing, TableError, read_table
+from degp.tabular.estimators import DEGPRegressor
+from degp.tabular.saving import ModelError, load_model, save_model
+from degp.training import Plan
+from experiments.data.cifar import read_binary, read_python
+from experiments.data.idx import read_idx
+from experiments.data.sources import DataSetError
+from experiments.data.svhn import read_mat
+
+__all__ = ["TARGETS", "Target"]
 
 ROWS = 4
 IMAGES = np.random.default_rng(0).integers(256, size=(ROWS, 3, 32, 32), dtype=np.uint8)
@@ -32,27 +35,25 @@ LABELS = np.arange(ROWS, dtype=np.uint8)
 
 @dataclass(frozen=True)
 class Target:
-    """Files to break.
+    """A kind of file to damage.
 
     Attributes:
-        write: puts valid files into a folder and gives their names.
+        write: writes valid files into a folder and returns their names.
         read: reads them.
-        refusals: the errors by which the reader refuses.
+        errors: those that the reader may raise.
     """
 
     write: Callable[[Path], list[str]]
     read: Callable[[Path], Any]
-    refusals: tuple[type[Exception], ...]
+    errors: tuple[type[Exception], ...]
 
 
-def _one_file(
-    name: str, content: Callable[[], bytes], read: Callable[[Path], Any], *refusals: type[Exception]
-) -> Target:
+def _one_file(name: str, content: Callable[[], bytes], read: Callable[[Path], Any], *errors: type[Exception]) -> Target:
     def write(folder: Path) -> list[str]:
         (folder / name).write_bytes(content())
         return [name]
 
-    return Target(write, lambda folder: read(folder / name), refusals)
+    return Target(write, lambda folder: read(folder / name), errors)
 
 
 def _idx() -> bytes:
@@ -99,23 +100,21 @@ def _read_preprocessing(path: Path) -> Preprocessing:
 
 def _write_model(folder: Path) -> list[str]:
     X = np.random.default_rng(0).standard_normal((30, 2))
-    model = DEGPRegressor(members=2, hidden_layers=(4,), max_epochs=2, alphas=(0.1,), random_state=0).fit(X, X[:, 0])
+    model = DEGPRegressor(members=2, hidden_layers=(4,), max_epochs=2, alpha=1.0, random_state=0).fit(X, X[:, 0])
     save_model(folder / "model", model)
     return [f"model/{file.name}" for file in (folder / "model").iterdir()]
 
 
 def _run(folder: Path) -> None:
-    """Begins a run in the folder, or goes on from its checkpoint."""
+    """Starts a run in the folder, or resumes it from its checkpoint."""
     torch.manual_seed(0)
     ensemble = Ensemble(lambda: mlp(1, (4,), 1), 2, execution=Vmap())
     x = torch.linspace(0, 1, 8)[:, None]
     fit(
         ensemble,
         Batch(x, x),
-        objectives.de(Gaussian()),
-        epochs=1,
-        checkpoints=Checkpoints(folder / "run"),
-        resume=True,
+        methods.de(Gaussian()),
+        Plan(epochs=1, checkpoints=Checkpoints(folder / "run"), resume=True),
         generator=torch.Generator().manual_seed(0),
         progress=False,
     )

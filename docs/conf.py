@@ -8,7 +8,10 @@ from numpy.typing import ArrayLike
 from sphinx.application import Sphinx
 from sphinx.util.typing import stringify_annotation
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the pages describe this tree, installed or not
+
+from reference_pages import escaped, write_pages
 
 import degp
 
@@ -41,21 +44,28 @@ html_css_files = ["degp.css"]
 html_theme_options = {"sidebar_hide_name": False}
 
 CITATION = re.compile(r"theory/(\w+)\.md((?:,? ?\(\d+\)|–\(\d+\))+)")
-LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
+
+
+def generate_reference(app: Sphinx) -> None:
+    """Writes `reference/generated/` before Sphinx looks for pages."""
+    write_pages(Path(app.srcdir) / "reference" / "generated")
 
 
 def as_restructured_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain Unicode: bars are norms and determinants, and a cited equation becomes a link to it."""
-    lines[:] = [line if line.lstrip().startswith((":", "..")) else _escaped(line) for line in lines]
-    lines[:] = [CITATION.sub(r":doc:`theory/\1\2 </theory/\1>`", line) for line in lines]
+    """Docstrings are plain Unicode: bars are norms and determinants, and a cited equation becomes a link to it.
+
+    Indented lines of a module's docstring are code.
+    """
+    kept = (":", "..", "    ") if what == "module" else (":", "..")
+    text = [line if line.startswith(kept) or line.lstrip().startswith(kept) else escaped(line) for line in lines]
+    text = [CITATION.sub(r":doc:`theory/\1\2 </theory/\1>`", line) for line in text]
+    lines[:] = _with_code_blocks(text) if what == "module" else text
 
 
-def _escaped(line: str) -> str:
-    """Special characters made plain, except between backticks; a letter may follow a backtick, as in `Batch`es."""
-    pieces = LITERAL.split(line)
-    plain = [piece if k % 2 else re.sub(r"([|*\\])", r"\\\1", piece) for k, piece in enumerate(pieces)]
-    glued = [r"\ " + piece if k and not k % 2 and piece[:1].isalnum() else piece for k, piece in enumerate(plain)]
-    return "".join(glued)
+def _with_code_blocks(lines: list[str]) -> list[str]:
+    starts = {k for k, line in enumerate(lines) if line.startswith("    ") and (k == 0 or not lines[k - 1].strip())}
+    code = [".. code-block:: python", ""]
+    return [part for k, line in enumerate(lines) for part in ([*code, line] if k in starts else [line])]
 
 
 def short_signature(
@@ -66,6 +76,13 @@ def short_signature(
     return signature and signature.replace(union, "ArrayLike"), returned
 
 
+def skip_generated(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leaves out the methods that scikit-learn adds to every estimator for its metadata routing."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("builder-inited", generate_reference)
+    app.connect("autodoc-skip-member", skip_generated)
     app.connect("autodoc-process-signature", short_signature)
     app.connect("autodoc-process-docstring", as_restructured_text, priority=900)  # after napoleon

@@ -6,7 +6,8 @@ Those on images also run under `torchrun --nproc-per-node=R -m experiments NAME 
 import typer
 
 from degp.cli.console import Commands
-from degp.distributed import launched
+from degp.runtime.cpu import tune_process
+from degp.runtime.distributed import launched
 from experiments import (
     active,
     bandits,
@@ -17,6 +18,7 @@ from experiments import (
     cifar10_prior,
     cifar10_sharing,
     cifar100,
+    data_sets,
     fmnist,
     intervals,
     toy,
@@ -42,6 +44,7 @@ app.command(name="cifar10_sharing")(cifar10_sharing.main)
 app.command(name="cifar10_alpha")(cifar10_alpha.main)
 app.command(name="cifar10_prior")(cifar10_prior.main)
 app.command(name="cifar100")(cifar100.main)
+app.add_typer(data_sets.app, name="data")
 
 
 @app.callback()
@@ -60,4 +63,5 @@ def root(context: typer.Context) -> None:
 
 
 if __name__ == "__main__":
+    tune_process()
     app()

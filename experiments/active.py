@@ -1,8 +1,8 @@
-"""Active learning: labels bought by joint information, by other rules of the same posterior, by DE, or at random.
+"""Active learning: labels acquired by joint information, other rules of the same posterior, DE, or at random.
 
-After each purchase a DE-GP is trained anew on all labels bought so far, as `degp.botorch` does it: scales and noise by
-the marginal likelihood, members that start as posterior draws. Every strategy is scored by it, so that they differ in
-the labels that they bought and in nothing else. DE's disagreement is that of ReLU networks trained on the same labels.
+After each acquisition a DE-GP is trained from scratch on all labels so far, as in `degp.decisions.botorch`: MAP scales
+and noise, members initialised as posterior draws. It scores all strategies, so that they differ in their labels only.
+DE's disagreement is that of ReLU networks trained on the same labels.
 """
 
 from contextlib import closing
@@ -13,13 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
-from degp.active import Rule, joint_information, single_information, variance, variance_reduction
-from degp.data import UCI_NAMES
-from degp.imaging import Deadline
+from degp.decisions.active import SelectionRule, joint_information, single_information, variance, variance_reduction
+from degp.methods import Kind
 from degp.report import save_results
-from experiments.active_summary import write_summary
-from experiments.independent_runs import Jobs, earlier_records, finished
-from experiments.options import Minutes, chosen
+from experiments.data import UCI_NAMES
+from experiments.protocols.active_summary import write_summary
+from experiments.protocols.deadline import Deadline
+from experiments.protocols.independent_runs import Jobs, earlier_records, finished
+from experiments.protocols.options import Minutes, chosen
 
 Records = list[dict[str, Any]]
 SETS = ("boston", "energy", "concrete", "kin8nm")  # the smallest of the UCI tables with a continuous target
@@ -27,18 +28,18 @@ SETS = ("boston", "energy", "concrete", "kin8nm")  # the smallest of the UCI tab
 
 @dataclass(frozen=True)
 class Strategy:
-    """By whose beliefs, and by which rule, labels are bought; no rule buys at random."""
+    """The selection rule, and the method whose posterior it sees; None selects at random."""
 
-    believer: str
-    rule: Rule | None
+    method: Kind
+    rule: SelectionRule | None
 
 
 STRATEGIES = {
-    "joint information": Strategy("DE-GP", joint_information),
-    "variance reduction": Strategy("DE-GP", variance_reduction),
-    "single information": Strategy("DE-GP", single_information),
-    "DE, disagreement": Strategy("DE", variance),
-    "random": Strategy("DE-GP", None),
+    "joint information": Strategy(Kind.DEGP, joint_information),
+    "variance reduction": Strategy(Kind.DEGP, variance_reduction),
+    "single information": Strategy(Kind.DEGP, single_information),
+    "DE, disagreement": Strategy(Kind.DE, variance),
+    "random": Strategy(Kind.DEGP, None),
 }
 
 
@@ -54,11 +55,11 @@ class Networks:
 
 @dataclass(frozen=True)
 class Readouts:
-    """Of `degp.botorch.Training`."""
+    """`degp.decisions.botorch.FitConfig` under the names of stored results."""
 
     members: int = 64
     units: int = 2048
-    extra_points: int = 32
+    extra_points: int = 32  # measurement points
     steps: int = 20
     learning_rate: float = 1e-4
     epsilon: float = 1e-3
@@ -66,9 +67,9 @@ class Readouts:
 
 @dataclass(frozen=True)
 class Config:
-    """What all runs share."""
+    """Shared by all runs."""
 
-    start: int = 60  # bought at random: with fewer, the lengths of the prior are mere chance
+    start: int = 60  # at random; fewer do not determine the length scales
     batch: int = 10
     stop: int = 200
     pool: int = 2000  # rows at most
@@ -87,12 +88,12 @@ def main(
     sets: Annotated[str, typer.Option(help="Names of UCI sets, separated by commas.")] = ",".join(SETS),
     strategies: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(STRATEGIES),
     seeds: int = 5,
-    first_seed: Annotated[int, typer.Option(help="Seeds from 100 on are for trying things out.")] = 0,
+    first_seed: Annotated[int, typer.Option(help="Seeds from 100 on are for tuning.")] = 0,
     jobs: Jobs = 1,
     minutes: Minutes = None,
-    smoke: Annotated[bool, typer.Option(help="A made-up table and three labels, into OUT/smoke: does it run?")] = False,
+    smoke: Annotated[bool, typer.Option(help="Smoke test: a synthetic table, into OUT/smoke.")] = False,
 ) -> None:
-    """All strategies on all sets; what is in metrics.json already is not run again."""
+    """All strategies on all sets; skips runs that metrics.json already has."""
     config = SMOKE if smoke else Config()
     names, asked = chosen(sets, UCI_NAMES, "--sets"), chosen(strategies, STRATEGIES, "--strategies", between=";")
     if smoke:
@@ -112,12 +113,12 @@ def main(
 
 
 def _run(seed: int, name: str, strategy: str, config: Config) -> Records:
-    from experiments.active_runs import bought, table  # here: BoTorch takes seconds to import
+    from experiments.protocols.active_runs import acquire, table  # BoTorch is slow to import
 
-    return bought(table(name), STRATEGIES[strategy], seed, config)
+    return acquire(table(name), STRATEGIES[strategy], seed, config)
 
 
 def _place(record: dict[str, Any]) -> tuple[int, int, str, int]:
-    """Of a run in metrics.json, sets that are not ours last; its purchases stay as they are."""
+    """Order of runs in metrics.json, sets outside SETS last; acquisitions keep theirs."""
     name, strategy = record["dataset"], record["strategy"]
     return record["seed"], (*SETS, name).index(name), name, list(STRATEGIES).index(strategy)

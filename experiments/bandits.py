@@ -1,7 +1,7 @@
-"""Contextual bandits: Thompson sampling by DE-GP, a random member of DE, rDE and RMS, and simpler agents.
+"""Contextual bandits: Thompson sampling by DE-GP, DE, rDE and RMS against simpler agents, on Mushroom and Covertype.
 
-The paper's Mushroom and Covertype. Every agent plays the same rounds of a trial, their luck drawn beforehand. Networks,
-batches, updates and optimiser are the paper's; DIFFERENCES says what is not.
+All agents play the same rounds of a trial, with rewards drawn in advance. Networks, batches, updates and optimiser are
+the paper's, except for DIFFERENCES. α is 1 in units of Bayes' weight B/N, that is min(1, 512/N) as the paper counts it.
 """
 
 import time
@@ -16,20 +16,31 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from degp import bandits
-from degp.bandits import Agent, EnsembleAgent, LinearAgent, Played, Problem, Recipe, TableBandit, UniformAgent
-from degp.files import read_json, write_json
-from degp.imaging import Deadline
+from degp.decisions.bandits import (
+    Agent,
+    AgentConfig,
+    EnsembleAgent,
+    EpsilonGreedy,
+    LinearAgent,
+    Problem,
+    UniformAgent,
+)
+from degp.methods import Kind
 from degp.report import save_results
 from degp.report.results import require_fields
-from experiments.bandits_summary import write_summary
-from experiments.independent_runs import Jobs, earlier_records, finished
-from experiments.options import Device, Minutes, chosen
+from degp.runtime.files import read_json, write_json
+from experiments.data import bandits as environments
+from experiments.data.bandits import TableBandit
+from experiments.protocols.bandits import Played, play
+from experiments.protocols.bandits_summary import write_summary
+from experiments.protocols.deadline import Deadline
+from experiments.protocols.independent_runs import Jobs, earlier_records, finished
+from experiments.protocols.options import Device, Minutes, chosen
 
 Records = list[dict[str, Any]]
-FIELDS = ("trial", "environment", "agent")  # what tells runs apart
-EVERY = 50  # rounds between two points of a curve
-AGENT_SEEDS = 10_000  # apart from those of the rounds
+FIELDS = ("trial", "environment", "agent")  # identify a run
+EVERY = 50  # rounds between points of a curve
+AGENT_SEEDS = 10_000  # disjoint from the seeds of the rounds
 
 DIFFERENCES = {
     "contexts": "quantities standardised; the authors' code has them raw",
@@ -44,43 +55,47 @@ DIFFERENCES = {
 
 @dataclass(frozen=True)
 class Game:
-    """An environment, and what was chosen for it on trials apart from the reported ones.
+    """An environment and its hyper-parameters, tuned on other trials than the reported ones.
 
     Attributes:
-        reward_scale: of the networks' agents.
-        noise: by method, the noise variance of rewards so divided; DE and ε-greedy do not depend on it.
-        linear: the linear agent's variances, in the units of the rewards.
+        reward_scale: of the ensemble agents.
+        noise: noise variance of scaled rewards by method; DE and ε-greedy do not depend on it.
+        linear: variances of the linear agent, in units of the rewards.
     """
 
     make: Callable[[], TableBandit]
     reward_scale: float
-    noise: dict[str, float]
+    noise: dict[Kind, float]
     linear: dict[str, float]
 
 
-def tried_out() -> TableBandit:
+def separated_classes() -> TableBandit:
     """Three well separated classes, for a smoke test."""
     labels = torch.arange(90) % 3
     spread = 0.3 * torch.randn(90, 2, generator=torch.Generator().manual_seed(0))
-    return bandits.classification(3 * torch.eye(3)[labels, :2] + spread, labels)
+    return environments.classification(3 * torch.eye(3)[labels, :2] + spread, labels)
 
 
 GAMES = {
     "mushroom": Game(
-        bandits.mushroom,
+        environments.mushroom,
         reward_scale=5.0,
-        noise={"degp": 0.1, "rde": 0.02, "rms": 0.5},
+        noise={Kind.DEGP: 0.1, Kind.RDE: 0.02, Kind.RMS: 0.5},
         linear={"weight_variance": 10.0, "noise_variance": 30.0},
     ),
     "covertype": Game(
-        bandits.covertype,
+        environments.covertype,
         reward_scale=1.0,
-        noise={"degp": 0.1, "rde": 0.05, "rms": 0.05},
+        noise={Kind.DEGP: 0.1, Kind.RDE: 0.05, Kind.RMS: 0.05},
         linear={"weight_variance": 0.1, "noise_variance": 0.03},
     ),
 }
-TRIED_OUT = {"classes": Game(tried_out, 1.0, {}, {"noise_variance": 0.1})}
-NETWORKS = {"DE-GP": "degp", "DE": "de", "rDE": "rde", "RMS": "rms", "ε-greedy": "greedy"}
+SMOKE_GAMES = {"classes": Game(separated_classes, 1.0, {}, {"noise_variance": 0.1})}
+EPSILON_GREEDY = EpsilonGreedy(0.05)
+NETWORKS: dict[str, dict[str, Any]] = {
+    **{kind.label: {"method": kind} for kind in (Kind.DEGP, Kind.DE, Kind.RDE, Kind.RMS)},
+    "ε-greedy": {"method": Kind.DE, "rule": EPSILON_GREEDY, "members": 1},
+}
 AGENTS = (*NETWORKS, "linear", "uniform")
 
 
@@ -92,24 +107,24 @@ def main(
     agents: Annotated[str, typer.Option(help="Names, separated by commas.")] = ",".join(AGENTS),
     trials: int = 5,
     rounds: int = 5000,
-    batch_size: Annotated[int, typer.Option(help="Rounds a step.")] = 512,
-    steps: Annotated[int, typer.Option(help="Steps an update.")] = 100,
+    batch_size: Annotated[int, typer.Option(help="Rounds per step.")] = 512,
+    steps: Annotated[int, typer.Option(help="Steps per update.")] = 100,
     device: Device = "cpu",
     jobs: Jobs = 1,
     minutes: Minutes = None,
-    smoke: Annotated[bool, typer.Option(help="A made-up game of 120 rounds, into OUT/smoke: does it run?")] = False,
+    smoke: Annotated[bool, typer.Option(help="Smoke test: a synthetic game of 120 rounds, into OUT/smoke.")] = False,
 ) -> None:
-    """All agents in all games; what is in metrics.json already is not played again."""
-    names, recipe = chosen(games, GAMES, "--games"), Recipe(batch_size=batch_size, steps=steps)
+    """All agents in all games; skips runs that metrics.json already has."""
+    names, settings = chosen(games, GAMES, "--games"), AgentConfig(batch_size=batch_size, steps=steps)
     if smoke:
-        out, names, trials, rounds = out / "smoke", list(TRIED_OUT), 1, 120
-        recipe = Recipe(hidden_layers=(8,), members=3, steps=2)
-    config = _config(recipe, rounds)
+        out, names, trials, rounds = out / "smoke", list(SMOKE_GAMES), 1, 120
+        settings = AgentConfig(hidden_layers=(8,), members=3, steps=2)
+    config = _config(settings, rounds)
     records = earlier_records(out, config, FIELDS)
     curves = _curves(out, records)
     done = {(r["trial"], r["environment"], r["agent"]) for r in records}
     known = range(trials), names, chosen(agents, AGENTS, "--agents")
-    tasks = [(*run, rounds, recipe, device) for run in product(*known) if run not in done]
+    tasks = [(*run, rounds, settings, device) for run in product(*known) if run not in done]
     with closing(finished(_play, tasks, jobs=jobs, deadline=Deadline(minutes))) as runs:
         for _, (record, curve) in runs:
             curves = sorted([*curves, curve], key=_place)
@@ -122,16 +137,16 @@ def main(
 
 
 def _play(
-    trial: int, name: str, agent: str, count: int, recipe: Recipe, device: str
+    trial: int, name: str, agent: str, count: int, settings: AgentConfig, device: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The record and the curve of an agent in a game."""
-    game = (GAMES | TRIED_OUT)[name]
+    game = (GAMES | SMOKE_GAMES)[name]
     environment = _made(game.make)
     rounds = environment.rounds(count, generator=torch.Generator().manual_seed(trial))
     generator = torch.Generator(device).manual_seed(AGENT_SEEDS + trial)
-    player = make_agent(agent, environment.problem, game, recipe, generator)
+    player = make_agent(agent, environment.problem, game, settings, generator)
     start = time.perf_counter()
-    played = bandits.play(player, rounds, progress=None)
+    played = play(player, rounds, progress=None)
     seconds = time.perf_counter() - start
     facts = {"environment": name, "agent": agent, "trial": trial, "rounds": len(rounds)}
     scores = {"cumulative_reward": float(played.rewards.sum()), "relative_regret": played.relative_regret}
@@ -148,41 +163,40 @@ def _made(make: Callable[[], TableBandit]) -> TableBandit:
     return make()  # reading half a million rows takes seconds
 
 
-def make_agent(name: str, problem: Problem, game: Game, recipe: Recipe, generator: torch.Generator) -> Agent:
-    """An agent by its name, new."""
+def make_agent(name: str, problem: Problem, game: Game, settings: AgentConfig, generator: torch.Generator) -> Agent:
+    """A new agent by its name."""
     if name == "uniform":
         return UniformAgent(problem, generator=generator)
     if name == "linear":
         return LinearAgent(problem, **game.linear, generator=generator)
-    method = NETWORKS[name]
-    own = {"noise_variance": game.noise.get(method, recipe.noise_variance)} | (
-        {"members": 1} if method == "greedy" else {}
-    )
-    return EnsembleAgent(
-        problem, replace(recipe, method=method, reward_scale=game.reward_scale, **own), generator=generator
-    )
+    own = NETWORKS[name]
+    noise = game.noise.get(own["method"], settings.noise_variance)
+    config = replace(settings, **own, reward_scale=game.reward_scale, noise_variance=noise)
+    return EnsembleAgent(problem, config, generator=generator)
 
 
-def _config(recipe: Recipe, rounds: int) -> dict[str, Any]:
-    """What all records share."""
+def _config(settings: AgentConfig, rounds: int) -> dict[str, Any]:
+    """Shared by all records, in the form of stored results: ε of ε-greedy in place of a rule."""
+    recipe = {name: value for name, value in asdict(settings).items() if name != "rule"}
+    recipe["exploration"] = EPSILON_GREEDY.probability
     games = {name: {k: v for k, v in vars(game).items() if k != "make"} for name, game in GAMES.items()}
-    return {"rounds": rounds, "recipe": asdict(recipe), "games": games, "differences": DIFFERENCES}
+    return {"rounds": rounds, "recipe": recipe, "games": games, "differences": DIFFERENCES}
 
 
 def _place(record: dict[str, Any]) -> tuple[int, int, int]:
-    """Of a run in metrics.json and in curves.json."""
-    games = [*GAMES, *TRIED_OUT]
+    """Order of runs in metrics.json and in curves.json."""
+    games = [*GAMES, *SMOKE_GAMES]
     return record["trial"], games.index(record["environment"]), AGENTS.index(record["agent"])
 
 
 def _curve(played: Played) -> dict[str, list[float]]:
-    """Cumulative reward and regret, and the regret of uniform choice, every so many rounds."""
+    """Cumulative reward, regret and regret of uniform choice, every EVERY rounds."""
     columns = {"reward": played.rewards, "regret": played.regrets, "uniform_regret": played.uniform_regrets}
     return {name: values.double().cumsum(0)[EVERY - 1 :: EVERY].tolist() for name, values in columns.items()}
 
 
 def _curves(out: Path, records: Records) -> Records:
-    """Those that have a record: a run that was broken off between the two files is played again."""
+    """Those with a record: a run interrupted between writing the two files is repeated."""
     path = out / "curves.json"
     kept = read_json(path) if path.exists() else []
     require_fields(path, kept, FIELDS)

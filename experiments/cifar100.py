@@ -1,7 +1,7 @@
-"""CIFAR-100: DE, rDE, RMS and DE-GP with ResNets, and SVHN as foreign images (the appendix's table and figure).
+"""CIFAR-100: DE, rDE, RMS and DE-GP with ResNets, and SVHN as out-of-distribution images (the paper's appendix).
 
-All as in `cifar10` but for the scale of the images and the hundred classes. `--part` takes the 486 training images that
-may be at hand without the whole set: it shows that the path works, and nothing else.
+All as in `cifar10` except the scale of the images and the hundred classes. `--part` takes the 486 training images that
+may be available without the whole set: it only shows that the code runs.
 """
 
 from dataclasses import replace
@@ -11,63 +11,42 @@ from typing import Annotated
 
 import typer
 
-from degp.data import CIFAR100_SCALE, cifar100, cifar100_part, svhn
-from degp.imaging import ImageSets, Recipe, hold_out
+from degp.methods import Kind
 from degp.nets import resnet
+from degp.vision import Recipe
+from degp.vision.augmentation import CIFAR100_SCALE
 from experiments import cifar10
-from experiments.image_runs import (
-    Place,
-    Run,
-    do_runs,
-    draw_curves,
-    judged,
-    made_up,
-    tried_out,
-    write_summary,
-)
-from experiments.options import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
-    Epochs,
-    Methods,
-    Minutes,
-    Seeds,
-    Smoke,
-    chosen,
-    whole_numbers,
-)
+from experiments.data import cifar100, cifar100_part, svhn
+from experiments.protocols import options
+from experiments.protocols.image_runs import Place, Run, run_experiment
+from experiments.protocols.image_sets import ImageSets, hold_out
+from experiments.protocols.image_smoke import smoke_runs, synthetic_sets
 
-METHODS = ("de", "rde", "rms", "degp")
 CLASSES = 100
 HELD_OUT, HELD_OUT_OF_PART = 5000, 86
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = Path(
-        "experiments/results/cifar100"
-    ),
-    checkpoints: CheckpointFolder = None,
-    network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}.")] = "resnet20",
-    methods: Methods = ",".join(METHODS),
-    seeds: Seeds = "0,1,2",
-    epochs: Epochs = 200,
+    out: options.Out = Path("experiments/results/cifar100"),
+    checkpoints: options.CheckpointFolder = None,
+    network: cifar10.Network = "resnet20",
+    methods: options.Methods = ",".join(Kind),
+    seeds: options.Seeds = "0,1,2",
+    epochs: options.Epochs = 200,
     part: Annotated[bool, typer.Option(help="Only the first images of the set; into OUT/part.")] = False,
-    device: Device = DEVICE,
-    minutes: Minutes = None,
-    smoke: Smoke = False,
+    device: options.Device = options.DEVICE,
+    minutes: options.Minutes = None,
+    smoke: options.Smoke = False,
 ) -> None:
-    """All methods on CIFAR-100 and against SVHN."""
+    """All methods on CIFAR-100, with SVHN out of distribution."""
     runs = [
         Run(network, cifar10.PRIOR, recipe(network, method, epochs), seed)
-        for seed in whole_numbers(seeds)
-        for method in chosen(methods, METHODS)
+        for seed in options.whole_numbers(seeds)
+        for method in options.chosen(methods, list(Kind))
     ]
     place = Place.open(out / "part" if part else out, checkpoints, device, minutes, smoke)
-    sets = made_up(classes=CLASSES) if smoke else _sets(part)
-    do_runs(place, tried_out(runs, classes=CLASSES) if smoke else runs, sets.to(place.device), judged)
-    write_summary(place)
-    draw_curves(place, cifar10.FIGURES)
+    sets = synthetic_sets(classes=CLASSES) if smoke else _sets(part)
+    run_experiment(place, smoke_runs(runs, classes=CLASSES) if smoke else runs, sets, cifar10.FIGURES)
 
 
 def recipe(network: str, method: str, epochs: int = 200) -> Recipe:

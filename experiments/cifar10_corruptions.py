@@ -1,8 +1,8 @@
-"""CIFAR-10 under 19 corruptions at five severities: accuracy, NLL and ECE of what `cifar10` trained.
+"""CIFAR-10 under 19 corruptions at five severities: accuracy, NLL and ECE of the members that `cifar10` trained.
 
-The corruptions are made on the device from the test images: the benchmark's files are not needed. Frost needs its
-overlays, and is left out where they are not. Temperatures are fitted on clean images; the paper has none for the
-baselines, and so the scores without them are recorded too.
+The corruptions are computed on the device from the test images; the benchmark's files are not needed. Frost needs its
+overlays, and is omitted without them. Temperatures are fitted on clean images; the paper has none for the baselines, so
+uncalibrated scores are recorded too.
 """
 
 import math
@@ -15,53 +15,46 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from degp.data import DataSetError
-from degp.data.corruptions import CORRUPTIONS, frost_overlays
-from degp.files import new_file
-from degp.imaging import corruption_table, load_kept
-from degp.imaging.figures import box_panels
 from degp.report import environment, save_results
 from degp.report.figures import save_figure
 from degp.report.results import require_fields
 from experiments import cifar10, cifar10_sharing
-from experiments.image_runs import (
+from experiments.data import DataSetError
+from experiments.data.corruptions import CORRUPTIONS, frost_overlays
+from experiments.protocols import options
+from experiments.protocols.corruption_table import corruption_table
+from experiments.protocols.image_figures import box_panels
+from experiments.protocols.image_runs import (
     Place,
     Records,
     Run,
-    known,
+    display,
+    finite_or_none,
     label,
     records_in,
+    write_table,
 )
-from experiments.options import DEVICE, Device, Epochs, Minutes, Seeds, Smoke, one_of
 
-SCORES = {
-    "accuracy": "accuracy",
-    "nll": "NLL, temperature fitted",
-    "ece": "ECE, temperature fitted",
-    "nll_unfitted": "NLL as trained",
-    "ece_unfitted": "ECE as trained",
-    "nll_calibrated": "NLL, two temperatures fitted",
-    "ece_calibrated": "ECE, two temperatures fitted",
-}
+SCORES = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted", "nll_calibrated", "ece_calibrated")
 SHARED = "shared"
 FOLDER = Path("experiments/results")
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = FOLDER / "cifar10_corruptions",
+    out: options.Out = FOLDER / "cifar10_corruptions",
     checkpoints: Annotated[
-        Path | None, typer.Option(help="Where `cifar10` or `cifar10_sharing` left its members.")
+        Path | None, typer.Option(help="Where `cifar10` or `cifar10_sharing` saved its members.")
     ] = None,
     network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}, {SHARED}.")] = "resnet20",
     methods: Annotated[str | None, typer.Option(help="Names, separated by commas; all by default.")] = None,
-    seeds: Seeds = "0,1,2",
-    epochs: Epochs = 200,
-    device: Device = DEVICE,
-    minutes: Minutes = None,
-    smoke: Smoke = False,
+    seeds: options.Seeds = "0,1,2",
+    epochs: options.Epochs = 200,
+    device: options.Device = options.DEVICE,
+    minutes: options.Minutes = None,
+    smoke: options.Smoke = False,
 ) -> None:
     """Every method of `cifar10`, or of `cifar10_sharing` as network `shared`, on corrupted images."""
-    source = cifar10_sharing if one_of(network, (*cifar10.NETWORKS, SHARED)) == SHARED else cifar10
+    source = cifar10_sharing if options.one_of(network, (*cifar10.NETWORKS, SHARED)) == SHARED else cifar10
     if methods is None:
         methods = "de,degp" if smoke else ",".join(source.METHODS)
     runs = _planned(network, methods, seeds, epochs, smoke)
@@ -72,8 +65,9 @@ def main(
     require_fields(place.out / "metrics.json", records_in(place), ("corruption", "severity"))
     if smoke:
         source.main(out=out / "trained", methods=methods, seeds=seeds, smoke=True, device=device)
-    options = {"network": network, "methods": methods, "seeds": seeds, "epochs": epochs}
-    _do_runs(place, _trained(place, runs, _trainer(name, options, place.checkpoints)), _types(smoke), smoke)
+    given = {"network": network, "methods": methods, "seeds": seeds, "epochs": epochs}
+    ready = _trained(place, runs, _trainer(name, given, place.checkpoints))
+    _do_runs(place, ready, ("contrast", "brightness") if smoke else CORRUPTIONS, smoke)
     _figures(place)
     _write_summary(place)
 
@@ -85,12 +79,12 @@ def _planned(network: str, methods: str, seeds: str, epochs: int, smoke: bool) -
 
 
 def _trained(place: Place, runs: Sequence[Run], trainer: str) -> list[Run]:
-    """Those of the runs that are still to be judged and can be; `trainer` is the command that trains the others."""
+    """The runs that are not evaluated yet and whose members are saved; `trainer` is the command that trains others."""
     wanted = [run for run in runs if place.lacks(run)]
-    trained = [run for run in wanted if place.keeps(run)]
+    trained = [run for run in wanted if place.has_members(run)]
     missing = (
         f"{place.checkpoints} must have the members of every run, but those of {len(wanted) - len(trained)} among "
-        f"{len(runs)} are not there; train them first: {trainer}"
+        f"{len(runs)} are missing; train them first: {trainer}"
     )
     if wanted and not trained:
         raise ValueError(missing)
@@ -100,31 +94,24 @@ def _trained(place: Place, runs: Sequence[Run], trainer: str) -> list[Run]:
 
 
 def _trainer(name: str, options: Mapping[str, Any], checkpoints: Path) -> str:
-    """The command that trains what is to be judged."""
+    """The command that trains the members."""
     given = {**options, "checkpoints": checkpoints}
     words = [word for key, value in given.items() if value != SHARED for word in (f"--{key}", str(value))]
     return shlex.join(["python", "-m", "experiments", name, *words])
 
 
-def _types(smoke: bool) -> tuple[str, ...]:
-    return ("contrast", "brightness") if smoke else CORRUPTIONS
-
-
 def _do_runs(place: Place, runs: Sequence[Run], types: Sequence[str], smoke: bool) -> None:
-    """Judges each run, and saves after it."""
-    sets = cifar10.image_sets(smoke).to(place.device)
-    overlays = _overlays(place)
+    """Evaluates each run, and saves after it."""
+    sets, overlays = cifar10.image_sets(smoke).to(place.device), _overlays(place)
     where = {key: environment()[key] for key in ("commit", "device")}
     for run in runs:
         if not place.has_time():
-            place.say("the time is up; the same command goes on from there")
+            place.say("the time is up; the same command resumes")
             return
-        place.say(f"{label(run.facts)}, {run.network}, seed {run.seed}")
-        folder = place.checkpoints / run.name
-        trained = load_kept(folder, run.recipe, seed=run.seed, device=place.device, mesh=place.mesh)
-        rows = corruption_table(trained, sets, types=types, overlays=overlays)
+        place.say(f"{label(run.facts)}, {display(run.network)}, seed {run.seed}")
+        rows = corruption_table(place.members_of(run), sets, types=types, overlays=overlays)
         if place.mesh.is_first:
-            records = records_in(place) + [{**run.facts, **known(row), **where} for row in rows]
+            records = records_in(place) + [{**run.facts, **finite_or_none(row), **where} for row in rows]
             config = run.recipe.describe() | {"types": list(types), "frost": overlays is not None}
             save_results(place.out, config=config, records=records)
 
@@ -133,22 +120,22 @@ def _overlays(place: Place) -> tuple[Tensor, ...] | None:
     try:
         return tuple(overlay.to(place.device) for overlay in frost_overlays())
     except DataSetError as reason:
-        place.say(f"frost is left out: {reason}")
+        place.say(f"frost is omitted: {reason}")
         return None
 
 
 def _figures(place: Place) -> None:
     records = records_in(place) if place.mesh.is_first else []
-    for score, name in SCORES.items():
-        panels = {network: _boxes(records, network, score) for network in _distinct(records, "network")}
+    for score in SCORES:
+        panels = {display(network): _boxes(records, network, score) for network in _distinct(records, "network")}
         panels = {network: boxes for network, boxes in panels.items() if boxes}  # older records have fewer scores
         if panels:
-            figure = box_panels(panels, x_label="severity, 0 is clean; boxes over the types", y_label=name)
+            figure = box_panels(panels, x_label="severity (0: clean); boxes over types", y_label=display(score))
             save_figure(figure, place.out / f"{score}.png")
 
 
 def _boxes(records: Records, network: str, score: str) -> dict[str, dict[int, list[float]]]:
-    """Label ↦ severity ↦ the score of each type, its mean over the seeds."""
+    """Label ↦ severity ↦ the score per type, averaged over seeds."""
     cells: dict[str, dict[int, dict[str, list[float]]]] = {}
     for record in records:
         if record["network"] == network and record.get(score) is not None:
@@ -161,24 +148,19 @@ def _boxes(records: Records, network: str, score: str) -> dict[str, dict[int, li
 
 
 def _write_summary(place: Place) -> None:
-    """`summary.md`: each score by severity, its mean over the types (and seeds); also on the screen."""
+    """`summary.md`: each score by severity, averaged over types and seeds; also printed."""
     records = records_in(place) if place.mesh.is_first else []
     severities = sorted({record["severity"] for record in records})
-    if not records:
-        return
-    lines = [f"| network | method | score | {' | '.join(map(str, severities))} | all corrupted |"]
-    lines.append("|---" * (len(severities) + 4) + "|")
+    rows = []
     for network in _distinct(records, "network"):
         for score in SCORES:
             for method, by_severity in _boxes(records, network, score).items():
                 means = [mean(by_severity.get(severity, [math.nan])) for severity in severities]
-                corrupted = [mean(values) for severity, values in by_severity.items() if severity]
-                cells = " | ".join(f"{value:.4f}" for value in (*means, mean(corrupted)))
-                lines.append(f"| {network} | {method} | {score} | {cells} |")
-    text = "\n".join(lines) + "\n"
-    with new_file(place.out / "summary.md") as draft:
-        draft.write_text(text, encoding="utf-8")
-    typer.echo(text)
+                corrupted = mean(mean(values) for severity, values in by_severity.items() if severity)
+                cells = [f"{value:.4f}" for value in (*means, corrupted)]
+                rows.append([display(network), method, display(score), *cells])
+    if rows:
+        write_table(place, ["network", "method", "score", *map(str, severities), "all corrupted"], rows)
 
 
 def _distinct(records: Records, key: str) -> list[str]:

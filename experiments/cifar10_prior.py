@@ -1,7 +1,7 @@
-"""CIFAR-10: DE-GP by the networks of its prior: their depth and number, redrawn or fixed (the paper's ablation).
+"""CIFAR-10: DE-GP by the networks of its prior: their depth and number, resampled or fixed (the paper's ablation).
 
 All else as in `cifar10`. The paper varies the depth with ResNet-56 and ResNet-110 as members; the number of draws,
-drawing them once and taking their constant out are ours.
+fixed draws and centred draws are ours.
 """
 
 from dataclasses import replace
@@ -11,30 +11,12 @@ from typing import Annotated
 
 import typer
 
-from degp.imaging import PriorNetworks
 from degp.nets import lite_resnet_features
+from degp.vision import PriorNetworks
 from experiments import cifar10
-from experiments.image_runs import (
-    Place,
-    Run,
-    do_runs,
-    draw_curves,
-    judged,
-    tried_out,
-    write_summary,
-)
-from experiments.options import (
-    DEVICE,
-    CheckpointFolder,
-    Device,
-    Epochs,
-    Minutes,
-    Seeds,
-    Smoke,
-    Weight,
-    chosen,
-    whole_numbers,
-)
+from experiments.protocols import options
+from experiments.protocols.image_runs import Place, Run, run_experiment
+from experiments.protocols.image_smoke import smoke_runs
 
 
 def _networks(depth: int, num_draws: int = 10, *, redrawn: bool = True, centred: bool = False) -> PriorNetworks:
@@ -55,27 +37,23 @@ PRIORS = {
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Folder for figures and metrics.json.")] = Path(
-        "experiments/results/cifar10_prior"
-    ),
-    checkpoints: CheckpointFolder = None,
+    out: options.Out = Path("experiments/results/cifar10_prior"),
+    checkpoints: options.CheckpointFolder = None,
     priors: Annotated[str, typer.Option(help=f"Any of {', '.join(PRIORS)}; separated by commas.")] = ",".join(PRIORS),
-    alpha: Weight = cifar10.METHODS["degp"]["alpha"],
-    network: Annotated[str, typer.Option(help=f"One of {', '.join(cifar10.NETWORKS)}.")] = "resnet20",
-    seeds: Seeds = "0,1,2",
-    epochs: Epochs = 200,
-    device: Device = DEVICE,
-    minutes: Minutes = None,
-    smoke: Smoke = False,
+    alpha: options.Weight = cifar10.METHODS["degp"]["alpha"],
+    network: cifar10.Network = "resnet20",
+    seeds: options.Seeds = "0,1,2",
+    epochs: options.Epochs = 200,
+    device: options.Device = options.DEVICE,
+    minutes: options.Minutes = None,
+    smoke: options.Smoke = False,
 ) -> None:
     """DE-GP for each prior."""
     shared = cifar10.recipe(network, "degp", epochs)
     runs = [
         Run(network, prior, replace(shared, prior=PRIORS[prior], alpha=alpha), seed)
-        for seed in whole_numbers(seeds)
-        for prior in chosen(priors, PRIORS, "--priors")
+        for seed in options.whole_numbers(seeds)
+        for prior in options.chosen(priors, PRIORS, "--priors")
     ]
     place = Place.open(out, checkpoints, device, minutes, smoke)
-    do_runs(place, tried_out(runs) if smoke else runs, cifar10.image_sets(smoke).to(place.device), judged)
-    write_summary(place)
-    draw_curves(place, cifar10.FIGURES)
+    run_experiment(place, smoke_runs(runs) if smoke else runs, cifar10.image_sets(smoke), cifar10.FIGURES)

@@ -17,15 +17,16 @@ import typer
 from torch import Tensor
 
 from degp import metrics
-from degp.data import UCI_NAMES, covertype, kfold, uci
-from degp.files import new_file
-from degp.imaging import Deadline
+from degp.data import kfold
 from degp.report import environment, save_results
 from degp.report.figures import COLOURS, save_figure
-from degp.sklearn import DEGPRegressor
+from degp.runtime.files import new_file
+from degp.tabular.estimators import DEGPRegressor
 from degp.typing import Batch
-from experiments.independent_runs import Jobs, earlier_records, finished
-from experiments.options import Device, Minutes, chosen
+from experiments.data import UCI_NAMES, covertype, uci
+from experiments.protocols.deadline import Deadline
+from experiments.protocols.independent_runs import Jobs, earlier_records, finished
+from experiments.protocols.options import Device, Minutes, chosen
 
 Records = list[dict[str, Any]]
 UNSEEN = ("diabetes", "elevation")

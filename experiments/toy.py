@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from degp.data import sine
-from degp.demo import SineRun, Trained, distance_to_exact, exact_band, exact_posterior, train
-from degp.files import require_writable
+from degp.demo import SineResult, SineRun, distance_to_exact, exact_band, exact_posterior, train
+from degp.methods import Kind
 from degp.report import save_results
 from degp.report.figures import Band, band_grid, bars, save_figure
+from degp.runtime.files import require_writable
 
 DEPTHS: tuple[tuple[int, ...], ...] = ((), (64,), (128, 128), (256, 256, 256))
-RUNS = (("DE", 0), ("rDE", 0), ("DE-GP", 8), ("DE-GP", 0))  # method, extra measurement points a step
+RUNS = ((Kind.DE, 0), (Kind.RDE, 0), (Kind.DEGP, 8), (Kind.DEGP, 0))  # method, measurement points per step
 FIGURE_INPUTS = torch.linspace(-3, 3, 301)[:, None]
 
 
@@ -46,20 +47,20 @@ def main(
     Console().print(_table(records))
 
 
-def _run(method: str, extra_points: int, widths: tuple[int, ...], config: Config) -> Trained:
-    typer.echo(f"{method:5}  {extra_points} extra points  hidden layers {list(widths)}")
+def _run(method: Kind, points: int, widths: tuple[int, ...], config: Config) -> SineResult:
+    typer.echo(f"{method.label:5}  {points} measurement points  hidden layers {list(widths)}")
     run = SineRun(
-        method, widths, extra_points, members=config.members, steps=config.steps, learning_rate=config.learning_rate
+        method, widths, points, members=config.members, steps=config.steps, learning_rate=config.learning_rate
     )
     return train(run, generator=torch.Generator().manual_seed(config.seed))
 
 
-def _record(trained: Trained) -> dict[str, Any]:
+def _record(trained: SineResult) -> dict[str, Any]:
     run = trained.run
     return {
         "hidden_layers": len(run.widths),
-        "method": run.method,
-        "extra_points": run.extra_points,
+        "method": run.method.label,
+        "extra_points": run.measurement_points,
         **distance_to_exact(trained),
         "seconds": trained.seconds,
     }
@@ -80,18 +81,19 @@ def _exact_record(widths: tuple[int, ...]) -> dict[str, Any]:
     }
 
 
-def _figures(runs: list[Trained], out: Path) -> None:
+def _figures(runs: list[SineResult], out: Path) -> None:
     data = sine().inputs[:, 0], sine().targets[:, 0]
-    bands = {(trained.run.method, trained.run.extra_points, trained.run.widths): trained for trained in runs}
+    results = {(r.run.method, r.run.measurement_points, r.run.widths): r for r in runs}
 
-    def row(name: str, method: str, extra: int) -> dict[tuple[str, str], Band]:
-        return {(name, _title(widths)): bands[method, extra, widths].band(FIGURE_INPUTS) for widths in DEPTHS}
+    def row(method: Kind, points: int) -> dict[tuple[str, str], Band]:
+        bands = {widths: results[method, points, widths].band(FIGURE_INPUTS) for widths in DEPTHS}
+        return {(method.label, _title(widths)): band for widths, band in bands.items()}
 
     exact = {("NN-GP", _title(widths)): exact_band(widths, FIGURE_INPUTS) for widths in DEPTHS}
-    save_figure(band_grid(row("DE", "DE", 0) | row("rDE", "rDE", 0) | exact, data), out / "figure1.png")
-    save_figure(band_grid(row("DE-GP", "DE-GP", 8) | exact, data), out / "figure2.png")
-    save_figure(band_grid(row("DE-GP", "DE-GP", 0) | exact, data), out / "without_extra_points.png")
-    seconds = {name: bands[name, extra, DEPTHS[-1]].seconds for name, extra in (("DE", 0), ("rDE", 0), ("DE-GP", 8))}
+    save_figure(band_grid(row(Kind.DE, 0) | row(Kind.RDE, 0) | exact, data), out / "figure1.png")
+    save_figure(band_grid(row(Kind.DEGP, 8) | exact, data), out / "figure2.png")
+    save_figure(band_grid(row(Kind.DEGP, 0) | exact, data), out / "without_measurement_points.png")
+    seconds = {method.label: results[method, points, DEPTHS[-1]].seconds for method, points in RUNS[:3]}
     figure = bars(seconds, label="seconds of training", title="3 hidden layers of 256")
     save_figure(figure, out / "training_speed.png")
 

@@ -2,39 +2,40 @@
 
 Two protocols. "paper": the architecture, optimiser, noise and prior variances of the paper, α chosen on a validation
 split of the training fold. "ours": the library's defaults, with learned noise and every method stopped and calibrated
-on the same validation split. Folds run side by side on a GPU, and so do the methods and values of α within a fold.
+on the same validation split. On a GPU all folds, methods and values of α are trained together. Values of α are quoted
+as in the paper, as weights of the divergence on a batch; α in units of Bayes' weight is N/B times that.
 """
 
-import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
+from jaxtyping import Float
 from rich.console import Console
+from torch import Tensor
 
-from degp import Ensemble, Gaussian, UniformBox, objectives
-from degp.data import UCI_NAMES, hold_out_rows, uci
-from degp.files import read_json, require_writable, write_json
+from degp import Batch, Ensemble, Gaussian, UniformBox, methods
+from degp.calibration import calibrate, first_within_one_error
+from degp.data import hold_out_rows
+from degp.methods import Kind, Method
 from degp.nets import mlp, mlp_features
 from degp.prediction import evaluate
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
+from degp.priors.evidence import Scales
 from degp.report import environment, load_results, save_results
-from degp.selection import Contest, calibrate, largest_within_one_error, predictive_of
-from degp.side_by_side import Variant
-from degp.tabular import Recipe, contest_for
-from degp.typing import Batch
-from experiments.folds import Fold, FoldRun, standardised_folds, train_together
-from experiments.options import DEVICE, Device, chosen
-from experiments.uci_summary import write_summary
+from degp.runtime.files import read_json, require_writable, write_json
+from degp.tabular.fitting import TableConfig, initial
+from experiments.data import UCI_NAMES, uci
+from experiments.protocols.folds import BATCH, Fold, Run, standardised_folds, train_together
+from experiments.protocols.options import DEVICE, Device, chosen
+from experiments.protocols.uci_summary import write_summary
 
 ALPHAS = (1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
-METHODS = ("DE", "rDE", "RMS", "DE-GP")
-BATCH, MEMBERS, WIDTHS = 256, 10, (256, 256)
+MEMBERS, WIDTHS = 10, (256, 256)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def main(
     protocols: Annotated[str, typer.Option(help="paper, ours or both.")] = "paper,ours",
     epochs: int = 1000,
     seed: int = 0,
-    together: Annotated[int, typer.Option(help="Folds trained side by side; the others follow.")] = 5,
+    together: Annotated[int, typer.Option(help="Folds trained together; the others follow.")] = 5,
     device: Device = DEVICE,
     smoke: Annotated[bool, typer.Option(help="Two epochs of two folds: does it run?")] = False,
 ) -> None:
@@ -111,30 +112,25 @@ def paper(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[d
     folds = standardised_folds(uci(name), config.folds, config.seed, config.device)
     hyper = HYPER[name]
     runs = {
-        k: _paper_run(folds[k], folds[k].train, folds[k].train, hyper, partial(_final_variants, hyper=hyper, alpha=a))
-        for k, a in enumerate(search["alphas"])
-        if k in chosen
+        (k, kind): _paper_run(folds[k], folds[k].train, None, hyper, kind, search["alphas"][k])
+        for k in chosen
+        for kind in Kind
     }
     start = time.perf_counter()
     train_together(list(runs.values()), config.epochs)
-    trained = (time.perf_counter() - start) / len(METHODS) / len(runs)
+    trained = (time.perf_counter() - start) / len(runs)
     records = []
-    for index, run in runs.items():
-        for v, method in enumerate(METHODS):
-            variant = run.contest.race.variants[v]
-            members = run.ensemble[run.contest.race.rows(v)]
-            scores = run.fold.score(predictive_of(variant, evaluate(members, run.fold.test.inputs), variant.likelihood))
-            record = _record(method, index, None, scores, trained) | {"epochs": config.epochs}
-            if method == "DE-GP":
-                seconds = trained + search["seconds"] / len(folds)
-                record |= {"alpha": search["alphas"][index], "search_epochs": search["epochs"], "seconds": seconds}
-            records.append(record)
-        records.append(_exact_record(run.fold, index, _nngp(hyper), hyper.noise))
-    return records
+    for (k, kind), run in runs.items():
+        record = _record(kind.label, k, None, _scores(run), trained) | {"epochs": config.epochs}
+        if kind is Kind.DEGP:
+            seconds = trained + search["seconds"] / len(folds)
+            record |= {"alpha": search["alphas"][k], "search_epochs": search["epochs"], "seconds": seconds}
+        records.append(record)
+    return records + [_exact_record(folds[k], k, _nngp(hyper), hyper.noise) for k in chosen]
 
 
 def _searched(name: str, config: Config, out: Path) -> dict[str, Any]:
-    """α of each fold by validation NLL, with the epochs and seconds that it took; kept in `alphas.json`."""
+    """The paper's α of each fold by validation NLL, with the epochs and seconds it took; saved in `alphas.json`."""
     path = out / "alphas.json"
     known = read_json(path) if path.exists() else {}
     if name not in known:
@@ -148,47 +144,51 @@ def _search(name: str, config: Config) -> dict[str, Any]:
     searches = []
     for fold in standardised_folds(uci(name), config.folds, config.seed, config.device):
         train, validation = hold_out_rows(fold.train, config.validation_fraction, generator=fold.generator)
-        searches.append(_paper_run(fold, train, validation, hyper, partial(_search_variants, hyper=hyper)))
-    epochs = max(1, min(config.epochs, config.search_steps // searches[0].num_batches))
+        searches.append([_paper_run(fold, train, validation, hyper, Kind.DEGP, alpha) for alpha in ALPHAS])
+    epochs = max(1, min(config.epochs, config.search_steps // searches[0][0].num_batches))
     start = time.perf_counter()
-    train_together(searches, epochs)
-    alphas = []
-    for run in searches:
-        run.contest.judge(run.ensemble)
-        alphas.append(ALPHAS[largest_within_one_error(run.contest.nll, ALPHAS)])
+    train_together([run for runs in searches for run in runs], epochs)
+    alphas = [_largest_within_one_error(torch.stack([run.nll() for run in runs])) for runs in searches]
     return {"alphas": alphas, "epochs": epochs, "seconds": time.perf_counter() - start}
+
+
+def _largest_within_one_error(nll: Float[Tensor, "V N"]) -> float:
+    """The largest α within one standard error of the best in mean NLL, by paired differences."""
+    return ALPHAS[len(ALPHAS) - 1 - first_within_one_error(nll.flip(0))]
 
 
 def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[dict[str, Any]]:
     """The library's defaults for every method, on the same split, stopped and calibrated alike."""
     every = standardised_folds(uci(name), config.folds, config.seed, config.device)
-    folds = [every[k] for k in chosen]
-    runs, grids = [], []
     start = time.perf_counter()
-    for fold in folds:
-        train, validation = hold_out_rows(fold.train, config.validation_fraction, generator=fold.generator)
-        contest, ensemble, grid, scales = contest_for(
-            train, validation, None, Recipe(), methods=("de", "rde", "rms", "degp"), generator=fold.generator
-        )
-        runs.append(FoldRun(fold, train, ensemble, contest, learning_rate=Recipe().budget.learning_rate))
-        grids.append((grid, scales))
-    epochs = _epochs_for(config.own_steps, len(runs[0].data))
-    train_together(runs, epochs, judge_every=max(1, epochs // 100), patience=Recipe().budget.patience)
-    seconds = (time.perf_counter() - start) / len(folds) / len(METHODS)
+    runs: dict[tuple[int, Kind], Run] = {}
+    scales: dict[int, Scales] = {}
+    for k in chosen:
+        train, validation = hold_out_rows(every[k].train, config.validation_fraction, generator=every[k].generator)
+        for kind in Kind:
+            generator = torch.Generator(config.device).manual_seed(config.seed + 1000 * k)
+            table = TableConfig(method=kind)
+            ensemble, method, scales[k] = initial(train, None, table, generator=generator)
+            runs[k, kind] = Run(
+                every[k],
+                train,
+                ensemble,
+                method,
+                learning_rate=table.learning_rate,
+                seed=config.seed + 1000 * k,
+                validation=validation,
+            )
+    rows = len(next(iter(runs.values())).data)
+    epochs = max(1, min(config.epochs, config.own_steps // max(1, rows // BATCH)))
+    train_together(list(runs.values()), epochs, judge_every=max(1, epochs // 100), patience=100)
+    seconds = (time.perf_counter() - start) / len(runs)
     records = []
-    for index, fold, run, (grid, scales) in zip(chosen, folds, runs, grids, strict=True):
-        for method, name_of in zip(METHODS, ("de", "rde", "rms", "degp"), strict=True):
-            rows = [v for v, (kind, _) in enumerate(grid) if kind == name_of]
-            alphas = [grid[v][1] or 0.0 for v in rows]
-            best = rows[largest_within_one_error(run.contest.nll[rows], alphas)]
-            members, likelihood = run.contest.winner(best, run.ensemble), run.contest.best_likelihoods[best]
-            variant = run.contest.race.variants[best]
-            validation = run.contest.validation
-            calibrate(likelihood, variant, evaluate(members, validation.inputs), validation.targets)
-            scores = fold.score(predictive_of(variant, evaluate(members, fold.test.inputs), likelihood))
-            records.append(_record(method, index, grid[best][1], scores, seconds) | {"epochs": epochs})
-        records.append(_exact_record(fold, index, scales.nngp(), scales.noise_variance))
-    return records
+    for (k, kind), run in runs.items():
+        assert run.validation is not None
+        calibrate(run.method, evaluate(run.ensemble, run.validation.inputs), run.validation.targets)
+        alpha = getattr(run.method, "alpha", None)
+        records.append(_record(kind.label, k, alpha, _scores(run), seconds) | {"epochs": epochs})
+    return records + [_exact_record(every[k], k, scales[k].nngp(), scales[k].noise_variance) for k in chosen]
 
 
 PROTOCOLS: dict[str, Callable[[str, Sequence[int], Config, Path], list[dict[str, Any]]]] = {
@@ -197,40 +197,32 @@ PROTOCOLS: dict[str, Callable[[str, Sequence[int], Config, Path], list[dict[str,
 }
 
 
-def _paper_run(
-    fold: Fold, train: Batch, validation: Batch, hyper: Published, variants: Callable[[Batch], Sequence[Variant]]
-) -> FoldRun:
+def _paper_run(fold: Fold, train: Batch, validation: Batch | None, hyper: Published, kind: Kind, alpha: float) -> Run:
+    """Every method from the same initial weights; α is the paper's, of the divergence in a batch of B rows."""
     D, device = train.inputs.shape[1], train.inputs.device
     weights = _weight_prior(hyper)
-    start = [
-        weights.initialise(mlp(D, WIDTHS, 1, output_bias=False).to(device), generator=fold.generator)
-        for _ in range(MEMBERS)
-    ]
-    chosen = variants(train)
-    ensemble = Ensemble([copy.deepcopy(network) for _ in chosen for network in start])
-    return FoldRun(fold, train, ensemble, Contest(chosen, MEMBERS, ensemble, validation).to(device), 0.01)
+    generator = torch.Generator(device).manual_seed(fold.generator.initial_seed())
+    ensemble = Ensemble(
+        lambda: weights.initialise(mlp(D, WIDTHS, 1, output_bias=False).to(device), generator=generator), MEMBERS
+    )
+    likelihood = Gaussian(hyper.noise)
+    in_units_of_bayes = len(train) / (len(train) // max(1, round(len(train) / BATCH)))  # N/B
+
+    def functional() -> Method:
+        return methods.degp(
+            likelihood,
+            _prior(train, hyper),
+            alpha=alpha * in_units_of_bayes,
+            measurement=UniformBox.around(train.inputs, BATCH),
+        )
+
+    method = kind.build(likelihood, ensemble, weights, functional=functional, generator=generator).to(device)
+    seed = fold.generator.initial_seed()
+    return Run(fold, train, ensemble, method, learning_rate=0.01, seed=seed, validation=validation)
 
 
-def _search_variants(train: Batch, hyper: Published) -> list[Variant]:
-    shared = _prior(train, hyper), UniformBox.around(train.inputs, BATCH)
-    return [_degp(hyper, alpha, *shared) for alpha in ALPHAS]
-
-
-def _final_variants(train: Batch, hyper: Published, alpha: float) -> list[Variant]:
-    weights = _weight_prior(hyper)
-    D, device = train.inputs.shape[1], train.inputs.device
-    members = Ensemble(lambda: mlp(D, WIDTHS, 1, output_bias=False), MEMBERS).to(device)
-    generator = torch.Generator(device).manual_seed(1)
-    return [
-        objectives.de(Gaussian(hyper.noise)),
-        objectives.rde(Gaussian(hyper.noise), weights),
-        objectives.rms(Gaussian(hyper.noise), members, weights, generator=generator),
-        _degp(hyper, alpha, _prior(train, hyper), UniformBox.around(train.inputs, BATCH)),
-    ]
-
-
-def _degp(hyper: Published, alpha: float, prior: MonteCarloNNGP, measurement: UniformBox) -> Variant:
-    return objectives.degp(Gaussian(hyper.noise), prior, alpha=alpha, measurement=measurement)
+def _scores(run: Run) -> dict[str, float]:
+    return run.fold.score(run.method.predictive(evaluate(run.ensemble, run.fold.test.inputs)))
 
 
 def _prior(train: Batch, hyper: Published) -> MonteCarloNNGP:
@@ -265,17 +257,13 @@ def _record(method: str, fold: int, alpha: float | None, scores: dict[str, float
     return {"method": method, "fold": fold, "alpha": alpha, **scores, "seconds": seconds}
 
 
-def _epochs_for(steps: int, rows: int) -> int:
-    return max(1, min(Recipe().budget.epochs, steps // max(1, rows // BATCH)))
-
-
 def _plain(hyper: dict[str, Published]) -> dict[str, Any]:
     return {name: asdict(values) for name, values in hyper.items()}
 
 
 def _say(name: str, protocol: str, records: list[dict[str, Any]], seconds: float) -> None:
     lines = []
-    for method in (*METHODS, "NN-GP"):
+    for method in (*(kind.label for kind in Kind), "NN-GP"):
         own = [r for r in records if r["method"] == method]
         means = {key: sum(r[key] for r in own) / len(own) for key in ("rmse", "nll", "coverage90")}
         alphas = [r["alpha"] for r in own] if method == "DE-GP" else ""

@@ -1,4 +1,4 @@
-"""What every test shares: shapes checked at run time, one thread per worker, no display, a seeded generator."""
+"""Shared by every test: shapes checked at run time, one thread per worker, no display, a seeded generator."""
 
 import os
 
@@ -12,7 +12,7 @@ TYPECHECK = os.environ.get("DEGP_NO_TYPECHECK") != "1"
 if TYPECHECK:  # before anything imports degp
     install_import_hook("degp", "beartype.beartype")
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # the workers already share out the cores
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers already use all cores
     torch.set_num_threads(1)
 
 os.environ["MPLBACKEND"] = "Agg"
@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("degp")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what `torch.compile` traces while the type checks are on: they break its graphs."""
+    """Skip tests of `torch.compile` while the type checks are on: they break its graphs."""
     if TYPECHECK:
         for item in items:
             if item.get_closest_marker("compiled"):

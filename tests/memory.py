@@ -1,4 +1,4 @@
-"""How much memory a computation takes, seen from the tensors that its operations give."""
+"""The memory of a computation, measured by the tensors that its operations return."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -6,7 +6,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LargestTensor(TorchDispatchMode):
-    """Records the size of the largest tensor that any operation gives."""
+    """Records the size of the largest tensor that any operation returns."""
 
     def __init__(self):
         super().__init__()

@@ -10,7 +10,7 @@ import torch
 
 
 def covariance(deviations, diagonal):
-    """Σ_m a_m a_mᵀ + diag(d), one outer product a member."""
+    """Σ_m a_m a_mᵀ + diag(d), one outer product per member."""
     total = torch.diag(diagonal.double().flatten())
     for function in deviations.double():
         total = total + torch.outer(function.flatten(), function.flatten())
@@ -49,7 +49,7 @@ def condition(mean, full, observed, targets, noise):
 
 
 def entries(points, num_outputs):
-    """Flat numbers of all outputs at the given points."""
+    """Flat indices of all outputs at the given points."""
     return torch.cat([torch.arange(num_outputs) + num_outputs * int(n) for n in points])
 
 

@@ -1,41 +1,53 @@
-"""What people hand to `fit` by mistake is refused in words; what is merely odd trains."""
+"""Invalid data and settings are rejected with a clear message; unusual but valid data train."""
 
 import pytest
 import torch
 
-from degp import Batch, BatchRegion, Bernoulli, Categorical, Ensemble, Gaussian, UniformBox, fit, predict
+from degp import (
+    Batch,
+    BatchRegion,
+    Bernoulli,
+    Categorical,
+    Ensemble,
+    Gaussian,
+    Plan,
+    UniformBox,
+    ensemble_posterior,
+    fit,
+    predict,
+)
+from degp.methods import de, degp, rde
 from degp.nets import mlp
-from degp.objectives import de, degp, rde
 from degp.priors import NNGP, WeightPrior
 
 X = torch.linspace(-1, 1, 6)[:, None]
 NAN, INF = float("nan"), float("inf")
 
 
-def train(inputs=X, targets=X, likelihood=None, *, members=3, outputs=1, objective=None, **options):
+def train(inputs=X, targets=X, likelihood=None, *, members=3, outputs=1, method=None, **options):
     ensemble = Ensemble(lambda: mlp(1, [5], outputs), members)
-    objective = objective or degp(likelihood or Gaussian(), NNGP(1))
-    history = fit(ensemble, Batch(inputs, targets), objective, **({"epochs": 3} | options))
-    return ensemble, objective, history
+    method = method or degp(likelihood or Gaussian(), NNGP(1))
+    history = fit(ensemble, Batch(inputs, targets), method, Plan(**({"epochs": 3} | options)))
+    return ensemble, method, history
 
 
-def spoiled(value):
+def with_last(value):
     return torch.cat([X[:5], torch.tensor([[value]])])
 
 
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 MISTAKES = {
     "no rows": ({"inputs": X[:0], "targets": X[:0]}, "there must be at least one row of data, but inputs have none"),
-    "NaN input": ({"inputs": spoiled(NAN)}, "inputs must be finite, but 1 of 6 rows .* the first is row 5; drop"),
-    "infinite input": ({"inputs": spoiled(INF)}, "inputs must be finite, but 1 of 6 rows"),
-    "NaN target": ({"targets": spoiled(NAN)}, "targets must be finite, but 1 of 6 rows .* the first is row 5; drop"),
-    "infinite target": ({"targets": spoiled(-INF)}, "targets must be finite, but 1 of 6 rows"),
+    "NaN input": ({"inputs": with_last(NAN)}, "inputs must be finite, but 1 of 6 rows .* the first is row 5; drop"),
+    "infinite input": ({"inputs": with_last(INF)}, "inputs must be finite, but 1 of 6 rows"),
+    "NaN target": ({"targets": with_last(NAN)}, "targets must be finite, but 1 of 6 rows .* the first is row 5; drop"),
+    "infinite target": ({"targets": with_last(-INF)}, "targets must be finite, but 1 of 6 rows"),
     "flat targets": ({"targets": X[:, 0]}, r"real targets must be .* \(N, 1\).* of shape \(6,\).*targets\[:, None\]"),
     "too many columns": ({"targets": X.expand(-1, 2)}, r"real targets must be .* of shape \(6, 2\)"),
     "labels for real targets": ({"targets": LABELS[:, None]}, "but they are torch.int64"),
     "real labels": (
         {"targets": LABELS.float(), "likelihood": Categorical(), "outputs": 3},
-        r"class labels must be whole numbers, one a point \(N,\), but targets are torch.float32 of shape \(6,\)",
+        r"class labels must be whole numbers, one per point \(N,\), but targets are torch.float32 of shape \(6,\)",
     ),
     "labels too high": (
         {"targets": LABELS, "likelihood": Categorical(), "outputs": 2},
@@ -45,16 +57,19 @@ MISTAKES = {
         {"targets": LABELS - 1, "likelihood": Categorical(), "outputs": 3},
         "labels must lie in 0 … 2, .* but they reach from -1 to 1",
     ),
-    "neither yes nor no": ({"targets": X, "likelihood": Bernoulli()}, "must be 0 or 1, but they include -1.0"),
+    "neither 0 nor 1": ({"targets": X, "likelihood": Bernoulli()}, "must be 0 or 1, but they include -1.0"),
     "one member": ({"members": 1}, "a covariance needs at least two members, but there is 1; make the ensemble larger"),
-    "epochs of none": ({"batches_per_epoch": 0}, "batches_per_epoch must be at least 1, but it is 0; None makes"),
-    "batches of none": ({"batch_size": 0}, "batch_size must be at least 1, but it is 0; None takes all data at once"),
+    "no batches per epoch": ({"batches_per_epoch": 0}, "batches_per_epoch must be at least 1, but it is 0; None makes"),
+    "no points per batch": (
+        {"batch_size": 0},
+        "batch_size must be at least 1, but it is 0; None takes all data at once",
+    ),
     "negative epochs": ({"epochs": -1}, "epochs must not be negative, but it is -1"),
 }
 
 
 @pytest.mark.parametrize("options, message", MISTAKES.values(), ids=MISTAKES.keys())
-def test_mistakes_are_refused_in_words(options, message):
+def test_mistakes_are_rejected_with_a_message(options, message):
     with pytest.raises(ValueError, match=message):
         train(**options)
 
@@ -67,24 +82,24 @@ SETTINGS = {
     "epsilon": (lambda value: degp(Gaussian(), NNGP(1), epsilon=value), "epsilon .* must be positive"),
     "penalty": (lambda value: rde(Gaussian(), weight=value), "the weight of a penalty must not be negative"),
     "prior": (lambda value: WeightPrior(weights=value), "the variances of weights must be positive"),
-    "lambda": (lambda value: predict(Ensemble(lambda: mlp(1, [], 1), 2), X, Gaussian(), diagonal=value), "negative"),
+    "lambda": (lambda value: ensemble_posterior(torch.randn(2, 6, 1), diagonal=value), "must not be negative"),
     "points": (lambda value: BatchRegion(int(value)), "count .* must be at least 1"),
     "box": (lambda value: UniformBox(0.0, value, 3), "a box needs low ≤ high"),
 }
 
 
 @pytest.mark.parametrize("make, message", SETTINGS.values(), ids=SETTINGS.keys())
-def test_negative_settings_are_refused_in_words(make, message):
+def test_negative_settings_are_rejected_with_a_message(make, message):
     with pytest.raises(ValueError, match=message + r"(.|\n)*-1\.?0?"):
         make(-1.0)
 
 
 def test_a_single_member_trains_as_a_plain_network():
-    _, _, history = train(members=1, objective=de(Gaussian()))
+    _, _, history = train(members=1, method=de(Gaussian()))
     assert len(history) == 3
 
 
-ODD = {
+UNUSUAL = {
     "constant inputs": (torch.zeros(6, 1), X),
     "duplicate points": (X[[0, 0, 0, 1, 1, 2]], X),
     "duplicate points and targets": (X[[0, 0, 0, 0, 0, 0]], X[[0, 0, 0, 0, 0, 0]]),
@@ -93,11 +108,11 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("inputs, targets", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("inputs, targets", UNUSUAL.values(), ids=UNUSUAL.keys())
 @pytest.mark.parametrize("batch_size", [None, 2])
-def test_odd_data_train_to_finite_results(inputs, targets, batch_size):
+def test_unusual_data_train_to_finite_results(inputs, targets, batch_size):
     torch.manual_seed(0)
-    ensemble, objective, history = train(inputs, targets, batch_size=batch_size, epochs=8)
-    said = predict(ensemble, inputs, objective.likelihood)
+    ensemble, method, history = train(inputs, targets, batch_size=batch_size, epochs=8)
+    predictive = predict(ensemble, inputs, method)
     assert torch.tensor(history.column("loss")).isfinite().all()
-    assert said.mean.isfinite().all() and (said.std > 0).all() and said.std.isfinite().all()
+    assert predictive.mean.isfinite().all() and (predictive.std > 0).all() and predictive.std.isfinite().all()

@@ -1,20 +1,25 @@
-"""An exported graph says what its estimator says, for any number of rows, and nothing else is changed by exporting."""
+"""An exported graph equals its estimator, for any number of rows, and exporting leaves the estimator as it is."""
+
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
-from degp.export import difference, export_onnx, run_onnx
-from degp.sklearn import DEGPClassifier, DEGPRegressor
+from degp.export import _graph, export_onnx, max_difference, run_onnx
+from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 
 onnxruntime = pytest.importorskip("onnxruntime")
-QUICK = {"max_epochs": 6, "members": 3, "hidden_layers": (8, 8), "random_state": 0, "alphas": (0.1,)}
+QUICK = {"max_epochs": 6, "members": 3, "hidden_layers": (8, 8), "random_state": 0, "alpha": 1.0}
 
 
 def table(rows=60):
     random = np.random.default_rng(0)
     X = random.standard_normal((rows, 3)) * [1, 10, 0.1] + [0, 5, 2]
     return X, 100 + 20 * np.sin(X[:, 0]) + random.standard_normal(rows)
+
+
+PARTS = ("epistemic", "aleatoric", "total")
 
 
 def updated(model, X, y):
@@ -29,28 +34,50 @@ REGRESSORS = {
     "DE-GP": ({}, same),
     "DE-GP, updated": ({}, updated),
     "noise by input": ({"noise": "input-dependent"}, same),
-    "DE": ({"objective": "de"}, same),
-    "DE, updated": ({"objective": "de"}, updated),
-    "DE, noise by input": ({"objective": "de", "noise": "input-dependent"}, same),
+    "noise by input, updated": ({"noise": "input-dependent"}, updated),
+    "DE": ({"method": "de"}, same),
+    "DE, updated": ({"method": "de"}, updated),
+    "DE, noise by input": ({"method": "de", "noise": "input-dependent"}, same),
 }
+NUMBERS, CLASSES = (("mean", *PARTS), ("probabilities", *PARTS))
+
+
+def regressor(name, X, y):
+    settings, then = REGRESSORS[name]
+    return then(DEGPRegressor(**QUICK, **settings).fit(X, y), X, y)
+
+
+def assert_same_numbers(outputs, model, X, y):
+    spread = model.uncertainty(X)
+    np.testing.assert_allclose(outputs["mean"], model.predict(X), rtol=0, atol=1e-5 * y.std())
+    for part in PARTS:
+        np.testing.assert_allclose(outputs[part], getattr(spread, part), rtol=1e-4, atol=1e-5 * y.var())
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_numbers(name, tmp_path):
-    settings, then = REGRESSORS[name]
+def test_the_graph_of_a_regressor_predicts_its_numbers(name):
     X, y = table()
-    model = then(DEGPRegressor(**QUICK, **settings).fit(X, y), X, y)
+    model = regressor(name, X, y)
+    with torch.no_grad():
+        outputs = [part.numpy() for part in _graph(model).float().eval()(torch.tensor(X, dtype=torch.float32))]
+    assert_same_numbers(dict(zip(NUMBERS, outputs, strict=True)), model, X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DE-GP", "noise by input, updated", "DE, noise by input"])  # every branch of a graph
+def test_an_exported_regressor_predicts_its_numbers(name, tmp_path):
+    X, y = table()
+    model = regressor(name, X, y)
     before = model.predict(X)
     path = export_onnx(model, tmp_path / "model.onnx")
-    outputs, spread = run_onnx(path, X), model.uncertainty(X)
-    assert list(outputs) == ["mean", "epistemic", "aleatoric", "total"]
-    np.testing.assert_allclose(outputs["mean"], before, rtol=0, atol=1e-5 * y.std())
-    for part in ("epistemic", "aleatoric", "total"):
-        np.testing.assert_allclose(outputs[part], getattr(spread, part), rtol=1e-4, atol=1e-5 * y.var())
+    outputs = run_onnx(path, X)
+    assert tuple(outputs) == NUMBERS
+    assert_same_numbers(outputs, model, X, y)
     assert np.array_equal(model.predict(X), before)
     assert len(run_onnx(path, X[:1])["mean"]) == 1
 
 
+@pytest.mark.slow
 def test_several_targets_in_double_precision(tmp_path):
     X, y = table()
     model = DEGPRegressor(**QUICK).fit(X, np.stack([y, y**2], 1))
@@ -60,23 +87,22 @@ def test_several_targets_in_double_precision(tmp_path):
     np.testing.assert_allclose(outputs["total"], spread.total, rtol=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["degp", "de"])
-def test_classes(objective, tmp_path):
-    X, y = table()
-    model = DEGPClassifier(**QUICK, objective=objective).fit(X, np.digitize(y, [95, 110]))
-    path = export_onnx(model, tmp_path / "model.onnx")
-    outputs, spread = run_onnx(path, X), model.uncertainty(X)
-    assert list(outputs) == ["probabilities", "epistemic", "aleatoric", "total"]
-    np.testing.assert_allclose(outputs["probabilities"], model.predict_proba(X), atol=1e-5)
-    for part in ("epistemic", "aleatoric", "total"):
-        np.testing.assert_allclose(outputs[part], getattr(spread, part), atol=1e-5)
-    assert difference(model, path, rows=20, random=np.random.default_rng(0)) < 1e-5
-
-
-def test_the_file_says_what_goes_in_and_comes_out(tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["degp", "de"])
+def test_an_exported_classifier_predicts_its_probabilities(method, tmp_path):
     pandas = pytest.importorskip("pandas")
     X, y = table()
-    model = DEGPClassifier(**QUICK).fit(pandas.DataFrame(X, columns=["a", "b", "c"]), np.where(y > 100, "yes", "no"))
-    facts = onnxruntime.InferenceSession(export_onnx(model, tmp_path / "m.onnx")).get_modelmeta().custom_metadata_map
-    assert facts["features"] == '["a", "b", "c"]' and facts["classes"] == '["no", "yes"]'
-    assert facts["objective"] == "degp"
+    frame, labels = pandas.DataFrame(X, columns=["a", "b", "c"]), np.array(["low", "middle", "top"])
+    model = DEGPClassifier(**QUICK, method=method).fit(frame, labels[np.digitize(y, [95, 110])])
+    path = export_onnx(model, tmp_path / "model.onnx")
+    outputs, spread = run_onnx(path, X), model.uncertainty(frame)
+    assert tuple(outputs) == CLASSES
+    np.testing.assert_allclose(outputs["probabilities"], model.predict_proba(frame), atol=1e-5)
+    for part in PARTS:
+        np.testing.assert_allclose(outputs[part], getattr(spread, part), atol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # random rows have no feature names
+        assert max_difference(model, path, rows=20, random=np.random.default_rng(0)) < 1e-5
+    metadata = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
+    assert metadata["features"] == '["a", "b", "c"]' and metadata["classes"] == '["low", "middle", "top"]'
+    assert metadata["method"] == method

@@ -15,22 +15,19 @@ from torch.testing import assert_close
 from degp import KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
 from degp.gaussian import cholesky, inverse
 from tests import reference
+from tests.fixtures import normal
 from tests.memory import LargestTensor
 
 SHAPES = [(1, 1, 1), (1, 6, 2), (2, 5, 1), (5, 4, 3), (3, 1, 4), (7, 2, 1), (20, 50, 10)]
-DIAGONALS = ["number", "an entry"]
+DIAGONALS = ["number", "per entry"]
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 4))
 
 exactly = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def random_posterior(M, N, C, diagonal="an entry", seed=0):
-    d = 0.05 + normal(N, C, seed=seed + 2).square() if diagonal == "an entry" else 0.3
+def random_posterior(M, N, C, diagonal="per entry", seed=0):
+    d = 0.05 + normal(N, C, seed=seed + 2).square() if diagonal == "per entry" else 0.3
     return LowRankGaussian(normal(N, C, seed=seed), normal(M, N, C, seed=seed + 1), d)
 
 
@@ -251,7 +248,7 @@ def test_kl_does_not_depend_on_the_unit(seed, size, unit):
 # Conditioning
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.3, "an entry", "partly none"])
+@pytest.mark.parametrize("noise", [0.0, 0.3, "per entry", "partly none"])
 @pytest.mark.parametrize("M, N, C", [(2, 5, 1), (5, 4, 3), (1, 3, 2), (20, 50, 4)])
 def test_conditioning_equals_dense(M, N, C, noise):
     q, points = random_posterior(M, N, C), torch.tensor([2, 0])
@@ -412,8 +409,8 @@ def test_largest_tensor_is_recorded():
 def test_repeated_points_get_a_jitter_that_is_stated():
     x = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0]).double()
     gram = 4.0 * torch.exp(-(x[:, None] - x[None]).square())
-    said = r"5 points was not positive definite with a jitter of 0; 1e-10 × its mean diagonal \(4e-10\) was added"
-    with pytest.warns(NumericalWarning, match=said):
+    message = r"5 points was not positive definite with a jitter of 0; 1e-10 × its mean diagonal \(4e-10\) was added"
+    with pytest.warns(NumericalWarning, match=message):
         root = cholesky(gram - 1e-15 * torch.eye(5))
     assert_close(root @ root.mT, gram, rtol=0, atol=1e-8)
 
@@ -459,7 +456,7 @@ def test_negative_jitter_is_refused():
 @pytest.mark.parametrize("diagonal, least", [(-0.1, "-0.1"), (torch.tensor([[0.1], [-2.0]]), "-2"), (math.nan, "nan")])
 def test_negative_diagonal_is_refused(diagonal, least):
     with pytest.raises(
-        ValueError, match=f"diagonal is a variance and must not be negative or NaN, but its least is {least}"
+        ValueError, match=f"diagonal is a variance and must not be negative or NaN, but its minimum is {least}"
     ):
         LowRankGaussian(torch.zeros(2, 1), torch.zeros(3, 2, 1), diagonal)
 
@@ -492,14 +489,14 @@ MISSHAPEN = {
     "deviations must be (M, N, C) over the mean's (N, C) = (2, 1), but they are (3, 2)": lambda: LowRankGaussian(
         torch.zeros(2, 1), torch.zeros(3, 2), 0.1
     ),
-    "diagonal must be one number or one a point and output, (N, C) = (2, 1), but its shape is (2,)": lambda: (
+    "diagonal must be one number or one per point and output, (N, C) = (2, 1), but its shape is (2,)": lambda: (
         LowRankGaussian(torch.zeros(2, 1), torch.zeros(3, 2, 1), torch.ones(2))
     ),
-    "values must be one a point and output, (N, C) = (1, 3), but their shape is (3, 1)": lambda: ONE_POINT.log_density(
-        torch.zeros(3, 1)
+    "values must have one value per point and output, (N, C) = (1, 3), but their shape is (3, 1)": lambda: (
+        ONE_POINT.log_density(torch.zeros(3, 1))
     ),
-    "targets must be one a point and output, (N, C) = (1, 3), but their shape is (1, 1)": lambda: ONE_POINT.condition(
-        torch.tensor([0]), torch.zeros(1, 1), 0.1
+    "targets must have one value per point and output, (N, C) = (1, 3), but their shape is (1, 1)": lambda: (
+        ONE_POINT.condition(torch.tensor([0]), torch.zeros(1, 1), 0.1)
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Laws that every prior, likelihood and objective obeys: a new one joins by a line in the lists below."""
+"""Laws that every prior, likelihood and method obeys: a new one joins by a line in the tables below."""
 
 import gpytorch
 import pytest
@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from degp import Batch, Bernoulli, Categorical, Ensemble, Gaussian, HeteroscedasticGaussian, LowRankGaussian, UniformBox
+from degp.methods import batch_loss, de, degp, rde, rms
 from degp.nets import mlp, mlp_features
-from degp.objectives import de, degp, rde, rms
 from degp.priors import NNGP, MonteCarloNNGP, WeightPenalty, as_prior, erf
+from tests.fixtures import normal, seeded
 
 PRIORS = {
     "linear": NNGP(0),
@@ -28,7 +29,7 @@ LIKELIHOODS = {  # with the number of outputs, and targets for N points
     "categorical": (Categorical(0.7), 3, lambda N: torch.arange(N) % 3),
     "Bernoulli": (Bernoulli(0.7), 2, lambda N: (normal(N, 2, seed=8) > 0).long()),
 }
-OBJECTIVES = {
+METHODS = {
     "de": lambda likelihood, ensemble: de(likelihood),
     "rde": lambda likelihood, ensemble: rde(likelihood),
     "rms": lambda likelihood, ensemble: rms(likelihood, ensemble, generator=seeded()),
@@ -44,15 +45,7 @@ OBJECTIVES = {
 
 priors = pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 likelihoods = pytest.mark.parametrize("likelihood, C, make", LIKELIHOODS.values(), ids=LIKELIHOODS)
-objectives = pytest.mark.parametrize("make_objective", OBJECTIVES.values(), ids=OBJECTIVES)
-
-
-def normal(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
+methods = pytest.mark.parametrize("make_method", METHODS.values(), ids=METHODS)
 
 
 # Priors
@@ -91,7 +84,7 @@ def test_points_are_independent_given_the_function(likelihood, C, make):
 
 
 @likelihoods
-def test_expectation_of_a_point_does_not_depend_on_its_company(likelihood, C, make):
+def test_expectation_of_a_point_is_independent_of_the_other_points(likelihood, C, make):
     q, y = LowRankGaussian(normal(6, C), normal(4, 6, C, seed=1), 0.0), make(6)  # without a diagonal: the same draws
     together = likelihood.expected_log_prob(q, y, generator=seeded())
     alone = likelihood.expected_log_prob(q.marginal(slice(2, 4)), y[2:4], generator=seeded())
@@ -99,14 +92,14 @@ def test_expectation_of_a_point_does_not_depend_on_its_company(likelihood, C, ma
 
 
 @likelihoods
-def test_expectation_is_the_log_prob_of_a_function_that_is_certain(likelihood, C, make):
+def test_expectation_under_a_certain_function_is_its_log_prob(likelihood, C, make):
     mean, y = normal(6, C), make(6)
     q = LowRankGaussian(mean, 1e-9 * normal(4, 6, C, seed=1), 1e-18)
     assert_close(likelihood.expected_log_prob(q, y, generator=seeded()), likelihood.log_prob(mean[None], y)[0])
 
 
 @likelihoods
-def test_prediction_of_a_function_that_is_certain_is_that_of_agreeing_members(likelihood, C, make):
+def test_prediction_of_a_certain_function_is_that_of_agreeing_members(likelihood, C, make):
     mean = normal(6, C)
     one = likelihood.predictive(LowRankGaussian(mean, 0 * normal(4, 6, C), 0.0), generator=seeded())
     two = likelihood.mixture(mean.expand(3, 6, C))
@@ -124,7 +117,7 @@ def test_uncertainties_add_up_and_are_not_negative(likelihood, C, make):
 
 
 @likelihoods
-def test_mixture_does_not_know_the_order_of_members(likelihood, C, make):
+def test_mixture_is_invariant_to_the_order_of_members(likelihood, C, make):
     g = normal(5, 6, C)
     one, two = likelihood.mixture(g), likelihood.mixture(g[[3, 0, 4, 1, 2]])
     assert_close(one.total, two.total)
@@ -137,7 +130,7 @@ def test_likelihood_accepts_its_own_targets(likelihood, C, make):
     likelihood.check_values(make(6), C)
 
 
-# Objectives
+# Methods
 
 
 def case(C=2, make=LIKELIHOODS["Gaussian"][2]):
@@ -145,51 +138,51 @@ def case(C=2, make=LIKELIHOODS["Gaussian"][2]):
     return Ensemble(lambda: mlp(3, [5], C), 4).double(), Batch(normal(6, 3), make(6), 30)
 
 
-@objectives
-def test_members_are_exchangeable(make_objective):
+@methods
+def test_members_are_exchangeable(make_method):
     ensemble, batch = case()
     order = [2, 0, 3, 1]
-    objective = make_objective(Gaussian(), ensemble)
-    before = objective(ensemble, batch, generator=seeded()).total
-    if isinstance(objective.penalty, WeightPenalty):  # a member takes its anchor along
-        for anchor in objective.penalty.anchors.buffers():
+    method = make_method(Gaussian(), ensemble)
+    before = batch_loss(ensemble, batch, method, generator=seeded()).total
+    if isinstance(method.penalty, WeightPenalty):  # a member keeps its anchor
+        for anchor in method.penalty.anchors.buffers():
             anchor.copy_(anchor[order].clone())
-    assert_close(objective(ensemble[order], batch, generator=seeded()).total, before)
+    assert_close(batch_loss(ensemble[order], batch, method, generator=seeded()).total, before)
 
 
-@objectives
-def test_points_of_a_batch_are_exchangeable(make_objective):
+@methods
+def test_points_of_a_batch_are_exchangeable(make_method):
     ensemble, batch = case()
-    objective = make_objective(Gaussian(), ensemble)
+    method = make_method(Gaussian(), ensemble)
     shuffled = batch[torch.tensor([3, 5, 0, 1, 4, 2])]
-    one, two = (objective(ensemble, rows, generator=seeded()).total for rows in (batch, shuffled))
+    one, two = (batch_loss(ensemble, rows, method, generator=seeded()).total for rows in (batch, shuffled))
     assert_close(one, two)
 
 
-@objectives
+@methods
 @likelihoods
-def test_every_weight_has_a_finite_gradient(make_objective, likelihood, C, make):
+def test_every_weight_has_a_finite_gradient(make_method, likelihood, C, make):
     ensemble, batch = case(C, make)
-    loss = make_objective(likelihood, ensemble)(ensemble, batch, generator=seeded())
+    loss = batch_loss(ensemble, batch, make_method(likelihood, ensemble), generator=seeded())
     loss.total.backward()
     assert not loss.non_finite()
     for parameter in ensemble.parameters():
         assert parameter.grad.isfinite().all() and parameter.grad.abs().sum() > 0
 
 
-@objectives
-def test_loss_repeats_with_its_generator(make_objective):
+@methods
+def test_loss_repeats_with_its_generator(make_method):
     likelihood, C, make = LIKELIHOODS["categorical"]
     ensemble, batch = case(C, make)
-    objective = make_objective(likelihood, ensemble)
-    one, two = (objective(ensemble, batch, generator=seeded(3)).total for _ in range(2))
+    method = make_method(likelihood, ensemble)
+    one, two = (batch_loss(ensemble, batch, method, generator=seeded(3)).total for _ in range(2))
     assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("name", ["de", "rde", "rms", "degp"])  # the last of the list draws, in each dtype otherwise
-def test_float32_and_float64_tell_the_same(name):
+@pytest.mark.parametrize("name", ["de", "rde", "rms", "degp"])  # the last of the table draws, differently in each dtype
+def test_float32_and_float64_agree(name):
     ensemble, batch = case()
-    objective = OBJECTIVES[name](Gaussian(), ensemble)
-    precise = objective(ensemble, batch).total
-    single = objective(ensemble.float(), batch.to(dtype=torch.float32)).total
+    method = METHODS[name](Gaussian(), ensemble)
+    precise = batch_loss(ensemble, batch, method).total
+    single = batch_loss(ensemble.float(), batch.to(dtype=torch.float32), method).total
     assert_close(single.double(), precise, rtol=1e-5, atol=1e-5)

@@ -12,13 +12,10 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 from degp import Bernoulli, Categorical, ClassPredictive, Gaussian, HeteroscedasticGaussian, LowRankGaussian
-from degp.uncertainty import binary_entropy, entropy
+from degp.predictive import binary_entropy, entropy
 from tests import reference
+from tests.fixtures import normal, seeded
 from tests.memory import LargestTensor
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def random_posterior(M, N, C, scale=1.0):
@@ -28,10 +25,6 @@ def random_posterior(M, N, C, scale=1.0):
 def drawn(q, num_draws):
     """Independent draws of a posterior, by its dense covariance."""
     return reference.draws(q.mean, reference.covariance(q.deviations, q.diagonal), num_draws)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 # Log densities
@@ -109,7 +102,7 @@ def test_heteroscedastic_expectation_with_certain_noise_is_the_gaussian_one():
 
 
 def by_quadrature(q, log_prob):
-    """E log p of each point for a likelihood that sees one Gaussian number a point, of the given moments."""
+    """E log p of each point for a likelihood that sees one Gaussian number per point, of the given moments."""
     return torch.stack([reference.gauss_hermite(log_prob, m, s) for m, s in zip(*q, strict=True)])
 
 
@@ -122,14 +115,14 @@ def two_classes():
     return q, torch.ones(20, dtype=torch.long), exact
 
 
-def one_yes_or_no():
+def one_binary_target():
     q = random_posterior(3, 20, 1)
     moments = q.mean[:, 0], q.variance()[:, 0].sqrt()
     exact = by_quadrature(moments, lambda f: torch.nn.functional.logsigmoid(-f / 0.7))
     return q, torch.zeros(20, 1), exact
 
 
-@pytest.mark.parametrize("likelihood, case", [(Categorical, two_classes), (Bernoulli, one_yes_or_no)])
+@pytest.mark.parametrize("likelihood, case", [(Categorical, two_classes), (Bernoulli, one_binary_target)])
 def test_monte_carlo_expectation_converges_to_quadrature(likelihood, case):
     (q, targets, exact), powers, generator, errors = case(), torch.arange(3.0, 11.0), seeded(), []
     for power in powers:
@@ -266,7 +259,7 @@ def test_labels_are_the_most_probable():
 
 @pytest.mark.parametrize("make", [Categorical, Bernoulli])
 @pytest.mark.parametrize("most_values", [1, 2**17, 2**24])
-def test_prediction_in_pieces_is_the_expectation(make, most_values):
+def test_prediction_in_chunks_is_the_expectation(make, most_values):
     q, likelihood = random_posterior(3, 4, 3), make(0.6)
     p = likelihood.probabilities(drawn(q, 200_000))
     measure = entropy if make is Categorical else binary_entropy
@@ -278,7 +271,7 @@ def test_prediction_in_pieces_is_the_expectation(make, most_values):
     assert_close(predictive.total, measure(p.mean(0)), rtol=0, atol=0.02)
 
 
-def test_prediction_in_pieces_bounds_its_memory():
+def test_prediction_in_chunks_bounds_its_memory():
     q, likelihood = random_posterior(4, 400, 10), Categorical()
     with LargestTensor() as largest:
         ClassPredictive.from_posterior(q, likelihood.probabilities, entropy, 100, most_values=2**16)
@@ -286,21 +279,21 @@ def test_prediction_in_pieces_bounds_its_memory():
 
 
 @pytest.mark.parametrize("make", [Categorical, Bernoulli])
-def test_a_large_temperature_knows_nothing(make):
+def test_a_large_temperature_gives_uniform_probabilities(make):
     likelihood = make(1e6)
     predictive = likelihood.predictive(random_posterior(3, 4, 2), generator=seeded())
     assert_close(predictive.probabilities, torch.full((4, 2), 0.5).double(), rtol=0, atol=1e-4)
     assert (predictive.epistemic.abs() < 1e-8).all()
 
 
-# Targets and arguments that cannot be
+# Invalid targets and arguments
 
 REAL, LABELS = torch.zeros(4, 2), torch.tensor([0, 1, 2, 1])
 REFUSED = {
-    "real targets must be floating-point rows (N, 2), one column an output of the network, but they are torch.float32 "
+    "real targets must be floating-point rows (N, 2), one column per output of the network, but they are torch.float32 "
     "of shape (4,); a single target is targets[:, None]": lambda: Gaussian().check(torch.zeros(4), 2),
-    "(N, 2), one column an output of the network, but they are torch.int64": lambda: Gaussian().check(REAL.long(), 2),
-    "(N, 1), one column an output of the network, but they are torch.float32 of shape (4, 2)": lambda: (
+    "(N, 2), one column per output of the network, but they are torch.int64": lambda: Gaussian().check(REAL.long(), 2),
+    "(N, 1), one column per output of the network, but they are torch.float32 of shape (4, 2)": lambda: (
         HeteroscedasticGaussian().check(REAL, 2)
     ),
     "its mean and its log variance, but the network has 3; give it an even number": lambda: (
@@ -309,7 +302,7 @@ REFUSED = {
     "targets must be finite, but 2 of 4 rows have NaN or infinite values, the first is row 1": lambda: (
         Gaussian().check_values(torch.tensor([[0.0], [math.nan], [1.0], [math.inf]]), 1)
     ),
-    "class labels must be whole numbers, one a point (N,), but targets are torch.float32 of shape (4,)": lambda: (
+    "class labels must be whole numbers, one per point (N,), but targets are torch.float32 of shape (4,)": lambda: (
         Categorical().check(LABELS.float(), 3)
     ),
     "but targets are torch.int64 of shape (4, 1)": lambda: Categorical().check(LABELS[:, None], 3),
@@ -318,8 +311,10 @@ REFUSED = {
         Categorical().check_values(LABELS, 2)
     ),
     "but they reach from -1 to 1; number the classes from 0": lambda: Categorical().check_values(LABELS - 1, 3),
-    "one column an output, (N, 1), but their shape is (4,); use targets[:, None]": lambda: Bernoulli().check(LABELS, 1),
-    "yes-or-no targets must be 0 or 1, but they include 2": lambda: Bernoulli().check_values(LABELS[:, None], 1),
+    "one column per output, (N, 1), but their shape is (4,); use targets[:, None]": lambda: Bernoulli().check(
+        LABELS, 1
+    ),
+    "binary targets must be 0 or 1, but they include 2": lambda: Bernoulli().check_values(LABELS[:, None], 1),
     "variance must be positive, but it is 0.0": lambda: Gaussian(0.0),
     "base_variance must be positive, but it is -1.0": lambda: HeteroscedasticGaussian(-1.0),
     "temperature must be positive, but it is 0.0": lambda: Categorical(0.0),
@@ -331,7 +326,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_is_refused(message, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose shapes nobody else checks
+def test_invalid_targets_and_arguments_are_refused(message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, who have no shape checks
     with pytest.raises(ValueError, match=re.escape(message)):
         REFUSED[message]()

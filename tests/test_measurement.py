@@ -1,4 +1,4 @@
-"""Extra points are uniform over the region asked for, and as many."""
+"""Measurement points are uniform over the given region, and `count` of them."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def test_points_are_uniform_over_the_box(generator):
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 4, 4)])
-def test_region_of_the_data_is_filled(shape, generator):
+def test_points_fill_the_bounding_box_of_the_data(shape, generator):
     inputs = torch.randn(20, *shape, generator=generator)
     for points in (
         UniformBox.around(inputs, 2000)(inputs[:2], generator=generator),
@@ -31,7 +31,7 @@ def test_no_points_are_none():
     assert len(no_points(torch.zeros(3, 2))) == 0
 
 
-def test_box_the_wrong_way_round_is_refused():
+def test_a_box_with_low_above_high_is_refused():
     with pytest.raises(ValueError, match=r"a box needs low ≤ high in every feature, but low is 1.0 and high 0.0"):
         UniformBox(1.0, 0.0, 5)
 

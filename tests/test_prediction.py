@@ -1,17 +1,20 @@
-"""What is predicted of a point is its own affair, and leaves the ensemble as it was."""
+"""Predictions of a point are independent of the other points, and leave the ensemble unchanged."""
 
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from degp import Categorical, Ensemble, Gaussian, PointwiseAverage, posterior, predict, predict_mixture
+from degp import Categorical, Ensemble, Gaussian, PointwiseAverage, ensemble_posterior, methods, predict
 from degp.nets import mlp
 from degp.prediction import evaluate
+from degp.priors import NNGP
+from tests.fixtures import normal, seeded
 
 
-def normal(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+def gp(likelihood):
+    """DE-GP: at new points its prior does not matter."""
+    return methods.degp(likelihood, NNGP(1))
 
 
 def small_ensemble(**more):
@@ -19,30 +22,31 @@ def small_ensemble(**more):
     return Ensemble(lambda: mlp(2, [5], 2), 4, **more).double()
 
 
-def test_prediction_is_the_posterior_through_the_likelihood():
+def test_prediction_is_the_likelihoods_under_the_posterior():
     ensemble, x = small_ensemble(), normal(7, 2)
     g = torch.stack([member(x) for member in ensemble.to_modules()]).detach()
-    predictive = predict(ensemble, x, Gaussian(0.3))
+    predictive = predict(ensemble, x, gp(Gaussian(0.3)))
     assert_close(predictive.mean, g.mean(0))
     spread = g.var(0, correction=0)
     assert_close(predictive.total, spread + 0.05 * spread.mean(1, keepdim=True) + 0.3)
-    assert_close(predict_mixture(ensemble, x, Gaussian(0.3)).total, spread + 0.3)
+    assert_close(predict(ensemble, x, methods.de(Gaussian(0.3))).total, spread + 0.3)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_prediction_of_a_point_does_not_depend_on_its_company(batch_size):
+def test_prediction_of_a_point_is_independent_of_the_other_points(batch_size):
     ensemble, x = small_ensemble(), normal(7, 2)
-    together, alone = predict(ensemble, x, Gaussian(), batch_size=batch_size), predict(ensemble, x[2:4], Gaussian())
+    method = gp(Gaussian())
+    together, alone = predict(ensemble, x, method, batch_size=batch_size), predict(ensemble, x[2:4], method)
     assert_close(together.mean[2:4], alone.mean)
     assert_close(together.total[2:4], alone.total)
 
 
 def test_observations_after_training_are_the_conditioned_posterior():
     ensemble, seen, new, y = small_ensemble(), normal(3, 2), normal(5, 2, seed=1), normal(3, 2, seed=2)
-    learned = posterior(evaluate(ensemble, seen), diagonal=PointwiseAverage()).coefficients(y, 0.3)
-    joint = posterior(evaluate(ensemble, torch.cat([seen, new])), diagonal=PointwiseAverage())
+    learned = ensemble_posterior(evaluate(ensemble, seen), diagonal=PointwiseAverage()).coefficients(y, 0.3)
+    joint = ensemble_posterior(evaluate(ensemble, torch.cat([seen, new])), diagonal=PointwiseAverage())
     expected = joint.condition(torch.arange(3), y, 0.3).marginal(slice(3, 8))
-    predictive = predict(ensemble, new, Gaussian(0.3), coefficients=learned)
+    predictive = predict(ensemble, new, gp(Gaussian(0.3)), coefficients=learned)
     assert_close(predictive.mean, expected.mean)
     assert_close(predictive.epistemic, expected.variance())
 
@@ -50,20 +54,19 @@ def test_observations_after_training_are_the_conditioned_posterior():
 def test_draws_of_a_prediction_come_from_the_generator():
     ensemble, x = small_ensemble(), normal(7, 2)
     one, two, other = (
-        predict(ensemble, x, Categorical(), generator=torch.Generator().manual_seed(seed)).probabilities
-        for seed in (0, 0, 1)
+        predict(ensemble, x, gp(Categorical()), generator=seeded(seed)).probabilities for seed in (0, 0, 1)
     )
     assert torch.equal(one, two) and not torch.equal(one, other)
 
 
-def test_prediction_leaves_modes_and_statistics_as_they_were():
+def test_prediction_leaves_modes_and_statistics_unchanged():
     torch.manual_seed(0)
     backbone = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4))
     ensemble = Ensemble(lambda: nn.Sequential(nn.Dropout(), nn.Linear(4, 1)), 3, backbone=backbone).double()
     ensemble.backbone.eval()  # frozen, while the heads train
     modes = [module.training for module in ensemble.modules()]
     before = {name: value.clone() for name, value in ensemble.state_dict().items()}
-    one, two = (predict(ensemble, normal(7, 2), Gaussian()) for _ in range(2))
+    one, two = (predict(ensemble, normal(7, 2), gp(Gaussian())) for _ in range(2))
     assert torch.equal(one.mean, two.mean)  # without dropout
     assert [module.training for module in ensemble.modules()] == modes
     assert_close(dict(ensemble.state_dict()), before)
@@ -71,4 +74,4 @@ def test_prediction_leaves_modes_and_statistics_as_they_were():
 
 def test_no_points_are_refused():
     with pytest.raises(ValueError, match="there is nothing to predict: inputs have no rows"):
-        predict(small_ensemble(), torch.zeros(0, 2).double(), Gaussian())
+        predict(small_ensemble(), torch.zeros(0, 2).double(), gp(Gaussian()))

@@ -1,41 +1,57 @@
-"""Deep ensembles read as Gaussian processes: reliable uncertainty for deep networks.
+"""Deep ensembles trained and read as Gaussian processes: reliable uncertainty for deep networks.
 
-The walk: an `Ensemble` gives outputs, `posterior` reads them as a Gaussian, an objective of `objectives` scores it
-against a prior and a likelihood, `fit` trains it, `predict` says what it knows, `metrics` says how well.
+The pipeline: an `Ensemble` maps inputs to outputs, a method of `methods` trains it (`fit`) and turns its outputs into
+a predictive distribution (`predict`), and `metrics` scores that distribution.
 """
 
-from degp import data as data
-from degp import distributed as distributed
-from degp import metrics as metrics
-from degp import nets as nets
-from degp import objectives as objectives
-from degp import priors as priors
-from degp.ensemble import Ensemble as Ensemble
-from degp.gaussian import Coefficients as Coefficients
-from degp.gaussian import KroneckerGaussian as KroneckerGaussian
-from degp.gaussian import LowRankGaussian as LowRankGaussian
-from degp.gaussian import NumericalWarning as NumericalWarning
-from degp.gaussian import kl_divergence as kl_divergence
-from degp.likelihoods import Bernoulli as Bernoulli
-from degp.likelihoods import Categorical as Categorical
-from degp.likelihoods import Gaussian as Gaussian
-from degp.likelihoods import HeteroscedasticGaussian as HeteroscedasticGaussian
-from degp.measurement import BatchRegion as BatchRegion
-from degp.measurement import UniformBox as UniformBox
-from degp.measurement import no_points as no_points
-from degp.posterior import AverageEigenvalue as AverageEigenvalue
-from degp.posterior import PointwiseAverage as PointwiseAverage
-from degp.posterior import posterior as posterior
-from degp.prediction import predict as predict
-from degp.prediction import predict_mixture as predict_mixture
-from degp.training import CheckpointError as CheckpointError
-from degp.training import Checkpoints as Checkpoints
-from degp.training import History as History
-from degp.training import NonFiniteLossError as NonFiniteLossError
-from degp.training import fit as fit
-from degp.typing import Batch as Batch
-from degp.typing import Loss as Loss
-from degp.uncertainty import ClassPredictive as ClassPredictive
-from degp.uncertainty import RegressionPredictive as RegressionPredictive
+from degp import data, methods, metrics, nets, priors
+from degp.ensemble import Ensemble
+from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
+from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
+from degp.measurement import BatchRegion, UniformBox, no_points
+from degp.methods import batch_loss
+from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
+from degp.prediction import predict
+from degp.predictive import ClassPredictive, RegressionPredictive
+from degp.runtime import distributed
+from degp.training import CheckpointError, Checkpoints, EarlyStopping, History, NonFiniteLossError, Plan, fit
+from degp.typing import Batch, Loss
 
 __version__ = "0.1.0"
+__all__ = [
+    "AverageEigenvalue",
+    "Batch",
+    "BatchRegion",
+    "Bernoulli",
+    "Categorical",
+    "CheckpointError",
+    "Checkpoints",
+    "ClassPredictive",
+    "Coefficients",
+    "EarlyStopping",
+    "Ensemble",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "History",
+    "KroneckerGaussian",
+    "Loss",
+    "LowRankGaussian",
+    "NonFiniteLossError",
+    "NumericalWarning",
+    "Plan",
+    "PointwiseAverage",
+    "RegressionPredictive",
+    "UniformBox",
+    "batch_loss",
+    "data",
+    "distributed",
+    "ensemble_posterior",
+    "fit",
+    "kl_divergence",
+    "methods",
+    "metrics",
+    "nets",
+    "no_points",
+    "predict",
+    "priors",
+]

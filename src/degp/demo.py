@@ -1,4 +1,4 @@
-"""The paper's one-dimensional illustration: ensembles on eight points, held against the exact posterior."""
+"""The paper's one-dimensional illustration: ensembles on eight points, compared with the exact posterior."""
 
 import time
 from dataclasses import dataclass
@@ -7,21 +7,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from degp import objectives
-from degp.data.sine import NOISE_VARIANCE, sine
+from degp import methods
+from degp.data.toy import NOISE_VARIANCE, sine
 from degp.ensemble import Ensemble
 from degp.likelihoods import Gaussian
 from degp.measurement import UniformBox, no_points
+from degp.methods import Built, Kind, Method
 from degp.nets import mlp, mlp_features
-from degp.objectives import Objective
-from degp.posterior import PointwiseAverage
-from degp.prediction import evaluate, predict, predict_mixture
+from degp.prediction import evaluate, predict
+from degp.predictive import RegressionPredictive
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
 from degp.report.figures import Band
 from degp.training import fit
-from degp.uncertainty import RegressionPredictive
 
-EPSILON = 1e-4  # λ and jitter: small, because this problem is held against an exact posterior
+__all__ = ["SineResult", "SineRun", "distance_to_exact", "exact_band", "exact_posterior", "train"]
+
+EPSILON = 1e-4  # λ and jitter: small, because the result is compared with an exact posterior
 WEIGHTS = WeightPrior(weights=2.0, biases=1.0)
 GRID = torch.linspace(-2.0, 2.0, 101)[:, None]  # where posteriors are compared
 REGION = (-2.0, 2.0)
@@ -32,37 +33,34 @@ class SineRun:
     """One method on one architecture.
 
     Attributes:
-        method: "DE", "rDE" or "DE-GP".
+        method: DE, rDE or DE-GP.
         widths: of the hidden layers.
-        extra_points: measurement points besides the data at each step of DE-GP.
+        measurement_points: per step of DE-GP, besides the data.
         members: M.
         steps: of full-batch stochastic gradient descent with momentum 0.9 and a cosine schedule.
-        learning_rate: of the mean squared error; the objectives' own unit is 1 / 2σ² times that.
+        learning_rate: of the mean squared error; the loss is 1 / 2σ² times that.
     """
 
-    method: str
+    method: Kind
     widths: tuple[int, ...]
-    extra_points: int = 8
+    measurement_points: int = 8
     members: int = 50
     steps: int = 1000
     learning_rate: float = 1e-3
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained ensemble and how long that took."""
+class SineResult:
+    """A trained ensemble, its method and the seconds it took."""
 
     run: SineRun
     ensemble: Ensemble
+    method: Method
     seconds: float
 
     def predict(self, inputs: Float[Tensor, "N 1"]) -> RegressionPredictive:
-        """As a Gaussian process for DE-GP, as the plain mixture that it is for DE and rDE."""
-        likelihood = Gaussian(NOISE_VARIANCE)
-        if self.run.method == "DE-GP":
-            predictive = predict(self.ensemble, inputs, likelihood, diagonal=PointwiseAverage(EPSILON))
-        else:
-            predictive = predict_mixture(self.ensemble, inputs, likelihood)
+        """The predictive distribution by the run's method."""
+        predictive = predict(self.ensemble, inputs, self.method)
         assert isinstance(predictive, RegressionPredictive)
         return predictive
 
@@ -73,22 +71,23 @@ class Trained:
         return Band(inputs[:, 0], predictive.mean[:, 0], predictive.epistemic[:, 0].sqrt(), members)
 
 
-def train(run: SineRun, *, generator: torch.Generator, progress: bool | None = None) -> Trained:
+def train(run: SineRun, *, generator: torch.Generator, progress: bool | None = None) -> SineResult:
     """Trains one method from a draw of the prior over weights."""
     ensemble = Ensemble(lambda: WEIGHTS.initialise(_network(run.widths), generator=generator), run.members)
     optimizer = torch.optim.SGD(ensemble.parameters(), lr=run.learning_rate * 2 * NOISE_VARIANCE, momentum=0.9)
+    method = _method(run, ensemble)
     start = time.perf_counter()
     fit(
         ensemble,
         sine(),
-        _objective(run),
+        method,
         epochs=run.steps,
         optimizer=optimizer,
         scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, run.steps),
         generator=generator,
         progress=progress,
     )
-    return Trained(run, ensemble, time.perf_counter() - start)
+    return SineResult(run, ensemble, method, time.perf_counter() - start)
 
 
 def exact_posterior(widths: tuple[int, ...]) -> ExactGP:
@@ -105,7 +104,7 @@ def exact_band(widths: tuple[int, ...], inputs: Float[Tensor, "N 1"]) -> Band:
     return Band(inputs[:, 0], exact.mean(inputs)[:, 0], exact.variance(inputs).sqrt())
 
 
-def distance_to_exact(trained: Trained) -> dict[str, float]:
+def distance_to_exact(trained: SineResult) -> dict[str, float]:
     """How far the ensemble is from the exact posterior on [−2, 2]: its standard deviation and its mean."""
     own, exact = trained.band(GRID), exact_band(trained.run.widths, GRID)
     return {
@@ -122,20 +121,19 @@ def _readout_bias_variance(widths: tuple[int, ...]) -> float:
     return 0.0 if widths else 1.0
 
 
-def _objective(run: SineRun) -> Objective:
+def _method(run: SineRun, ensemble: Ensemble) -> Method:
     likelihood = Gaussian(NOISE_VARIANCE)
-    if run.method == "DE":
-        return objectives.de(likelihood)
-    if run.method == "rDE":
-        # a quarter of the prior's energy, as in the published figure: with all of it the members hardly fit the data
-        return objectives.rde(likelihood, WEIGHTS, weight=0.25)
-    if run.method == "DE-GP":
+
+    def functional() -> Built:
         prior = MonteCarloNNGP(
             mlp_features(1, run.widths),
             weight_prior=WEIGHTS,
             readout_weight_variance=2.0,
             readout_bias_variance=_readout_bias_variance(run.widths),
         )
-        measurement = UniformBox(*REGION, run.extra_points) if run.extra_points else no_points
-        return objectives.degp(likelihood, prior, measurement=measurement, epsilon=EPSILON)
-    raise ValueError(f"method must be DE, rDE or DE-GP, but it is {run.method!r}")
+        count = run.measurement_points
+        measurement = UniformBox(*REGION, count) if count else no_points
+        return methods.degp(likelihood, prior, measurement=measurement, epsilon=EPSILON)
+
+    # a quarter of the prior's energy, as in the published figure: with all of it the members hardly fit the data
+    return run.method.build(likelihood, ensemble, WEIGHTS, functional=functional, weight=0.25)

@@ -2,9 +2,9 @@
 
     export_onnx(load_model("model").estimator, "model.onnx")
 
-The graph takes what the estimator takes, numbers in their original units, any number of rows at a time. Its outputs are
-those of `predict` and `uncertainty`, or of `predict_proba` and `uncertainty` for classes, whose draws of the function
-are the estimator's own, stored in the graph.
+The graph takes the estimator's inputs, in original units, with any number of rows. Its outputs are those of `predict`
+and `uncertainty`, or of `predict_proba` and `uncertainty` for classes, with the estimator's own draws of the function
+stored in the graph.
 """
 
 import copy
@@ -25,30 +25,32 @@ from torch import Tensor, nn
 import degp
 from degp.data.standardise import Standardiser
 from degp.ensemble import Ensemble
-from degp.execution import NotFoldable, folded
-from degp.files import new_file
 from degp.gaussian import Coefficients
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
-from degp.sklearn import DEGPClassifier, DEGPRegressor
+from degp.runtime.execution import NotGroupable, grouped_program
+from degp.runtime.files import new_file
+from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 
-NUM_DRAWS = 1000  # as many as `predict_proba` takes
+__all__ = ["export_onnx", "max_difference", "run_onnx"]
+
+NUM_DRAWS = 1000  # as in `predict_proba`
 Estimator = DEGPRegressor | DEGPClassifier
 REGRESSION = ("mean", "epistemic", "aleatoric", "total")
 CLASSES = ("probabilities", "epistemic", "aleatoric", "total")
 
 
 def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = torch.float32) -> Path:
-    """Writes the graph, whole or not at all: `features` (N, D) to the outputs of the estimator's kind.
+    """Writes the graph atomically: `features` (N, D) to mean or probabilities and the parts of the uncertainty.
 
     Variances are in the square of the target's unit, uncertainties of classes in nats. Names of the features and of the
     classes are in the file's metadata.
 
     Args:
-        dtype: of inputs, weights and outputs; float32 equals the estimator to about 1e-6 of the target's std.
+        dtype: of inputs, weights and outputs; in float32 the error is about 1e-6 of the target's std.
     """
     check_is_fitted(estimator)
     _require_onnx()
-    graph = graph_of(estimator).to(dtype).eval()
+    graph = _graph(estimator).to(dtype).eval()
     names = REGRESSION if isinstance(estimator, DEGPRegressor) else CLASSES
     example = torch.zeros(2, estimator.n_features_in_, dtype=dtype)
     with _quiet_exporter(), torch.no_grad():
@@ -70,7 +72,7 @@ def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = 
 
 
 def run_onnx(path: Path | str, features: Float[np.ndarray, "N D"]) -> dict[str, np.ndarray]:
-    """The outputs of an exported graph by name, by onnxruntime: for trying it out."""
+    """The outputs of an exported graph by name, computed by onnxruntime."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -80,8 +82,8 @@ def run_onnx(path: Path | str, features: Float[np.ndarray, "N D"]) -> dict[str, 
     return {output.name: value for output, value in zip(session.get_outputs(), values, strict=True)}
 
 
-def difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
-    """How far an exported graph is from its estimator at most on random rows, in the target's std or probability."""
+def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
+    """The largest difference of graph and estimator on random rows, in units of the target's std or in probability."""
     scaling = estimator.input_scaling_
     features = np.array(scaling.mean) + np.array(scaling.std) * random.standard_normal((rows, len(scaling.mean)))
     outputs = run_onnx(path, features)
@@ -93,8 +95,8 @@ def difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.
     return float((np.abs(off).reshape(2 * rows, -1) / unit).max())
 
 
-def graph_of(estimator: Estimator) -> nn.Module:
-    """The prediction as a network of plain operations, from features in original units."""
+def _graph(estimator: Estimator) -> nn.Module:
+    """The prediction as one module of plain operations, from features in original units."""
     if isinstance(estimator, DEGPRegressor):
         return _Regression(estimator)
     return _Classification(estimator)
@@ -108,18 +110,18 @@ class _Members(nn.Module):
         self.centre, self.width = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
         self.stacked = copy.deepcopy(ensemble.stacked)
         self.program = None if self.stacked is None else _program(self.stacked)
-        self.apart = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
+        self.separate = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
 
     def forward(self, features: Tensor) -> Tensor:
         points = ((features - self.centre) / self.width).float().to(features.dtype)  # rounded as the estimator does
         if self.program is None:
-            return torch.stack([member(points) for member in self.apart or ()])
+            return torch.stack([member(points) for member in self.separate or ()])
         assert self.stacked is not None
         return self.program(dict(self.stacked.named_parameters()), dict(self.stacked.named_buffers()), points)
 
 
 class _Process(nn.Module):
-    """q at each point by itself: mean, rotated deviations and λ, with what later labels have taught.
+    """q at each point: mean, rotated deviations and λ, conditioned on the labels of later updates.
 
     m + Aᵀμ,  R⁻¹A,  λ(x) = ε tr k(x, x) / C        theory/posterior.md (3), theory/conditioning.md (3)
     """
@@ -145,9 +147,7 @@ class _Process(nn.Module):
 
 
 def _process_of(estimator: Estimator) -> _Process:
-    """A plain ensemble is a mixture: without λ, until labels have been taken in."""
-    mixture = estimator.objective != "degp" and estimator.coefficients_ is None
-    return _Process(0.0 if mixture else estimator.epsilon, estimator.coefficients_)
+    return _Process(estimator.method_.epsilon, estimator.coefficients_)
 
 
 class _Regression(nn.Module):
@@ -159,7 +159,7 @@ class _Regression(nn.Module):
         self.offset, self.unit = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
         self.single = estimator.single_target_
         self.by_input = isinstance(estimator.likelihood_, HeteroscedasticGaussian)
-        self.mixture = self.process.epsilon == 0
+        self.mixture = self.process.epsilon == 0 and estimator.coefficients_ is None
         self.log_noise = nn.Buffer(_log_noise(estimator.likelihood_))
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
@@ -167,7 +167,7 @@ class _Regression(nn.Module):
         mean, deviations, nugget = self.process(outputs)
         epistemic = deviations.square().sum(0) + nugget
         C = len(self.offset)
-        aleatoric = self._aleatoric(outputs[..., C:], mean[:, C:], epistemic[:, C:]) + 0 * mean[:, :C]
+        aleatoric = self._aleatoric(outputs[..., C:], nugget[:, C:]) + 0 * mean[:, :C]
         mean, epistemic = mean[:, :C], epistemic[:, :C]
         square = self.unit.square()
         parts = (
@@ -178,12 +178,14 @@ class _Regression(nn.Module):
         )
         return tuple(part.squeeze(1) for part in parts) if self.single else parts
 
-    def _aleatoric(self, members: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """σ²; or E eˢ where the network says the noise, under q or over the members."""
+    def _aleatoric(self, outputs: Tensor, nugget: Tensor) -> Tensor:
+        """σ²; or E eˢ if the network predicts the noise, over the members or under q before any update."""
         if not self.by_input:
             return self.log_noise.exp()
         if self.mixture:
-            return (members + self.log_noise).exp().mean(0)
+            return (outputs + self.log_noise).exp().mean(0)
+        mean = outputs.mean(0)
+        variance = (outputs - mean).square().mean(0) + nugget
         return (mean + self.log_noise + variance / 2).exp()
 
 
@@ -196,7 +198,7 @@ class _Classification(nn.Module):
         self.temperature = nn.Buffer(estimator.likelihood_.temperature.detach().cpu())
         M, C = len(estimator.ensemble_), len(estimator.classes_)
         generator = torch.Generator(estimator.device).manual_seed(estimator.seed_)
-        # the very numbers that `ClassPredictive.from_posterior` draws
+        # the same numbers that `ClassPredictive.from_posterior` draws
         normal = torch.randn(NUM_DRAWS, M + C, dtype=torch.float64, device=estimator.device, generator=generator)
         self.z, self.e = nn.Buffer(normal[:, :M].cpu()), nn.Buffer(normal[:, None, M:].cpu())
 
@@ -213,15 +215,15 @@ class _Classification(nn.Module):
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
-    """−Σ p log p with 0 log 0 = 0, by operations that ONNX has."""
+    """−Σ p log p with 0 log 0 = 0, in operations that ONNX supports."""
     tiny = torch.finfo(probabilities.dtype).tiny
     return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
 def _program(stacked: nn.Module) -> Any:
     try:
-        return folded(stacked)
-    except NotFoldable:
+        return grouped_program(stacked)
+    except NotGroupable:
         return None
 
 
@@ -233,7 +235,7 @@ def _log_noise(likelihood: Any) -> Float[Tensor, ""]:
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:
-    """Gives the outputs their names, and others to values inside that have one of these, such as `mean`."""
+    """Names the outputs, and renames inner values that could have one of these names, such as `mean`."""
     for node in graph:
         for value in node.outputs:
             value.name = f"inner_{value.name}"
@@ -243,7 +245,7 @@ def _name_outputs(graph: Any, names: Sequence[str]) -> None:
 
 def _metadata(estimator: Estimator) -> dict[str, str]:
     names: Sequence[str] = getattr(estimator, "feature_names_in_", ())
-    facts = {"degp": degp.__version__, "objective": estimator.objective, "members": len(estimator.ensemble_)}
+    facts = {"degp": degp.__version__, "method": estimator.method, "members": len(estimator.ensemble_)}
     facts |= {"features": [str(name) for name in names]}
     if isinstance(estimator, DEGPClassifier):
         facts |= {"classes": [str(label) for label in estimator.classes_]}
@@ -252,7 +254,7 @@ def _metadata(estimator: Estimator) -> dict[str, str]:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """The exporter's remarks about itself and about libraries that are not there are kept from users."""
+    """Silences the exporter's messages about itself and about missing libraries."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

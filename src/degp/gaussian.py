@@ -13,6 +13,16 @@ from torch import Tensor
 if TYPE_CHECKING:
     from gpytorch.distributions import MultivariateNormal
 
+__all__ = [
+    "Coefficients",
+    "KroneckerGaussian",
+    "LowRankGaussian",
+    "NumericalWarning",
+    "cholesky",
+    "inverse",
+    "kl_divergence",
+]
+
 
 class NumericalWarning(UserWarning):
     """A result was changed to keep it computable; the message says by how much."""
@@ -27,8 +37,8 @@ class LowRankGaussian:
 
     Args:
         mean: m.
-        deviations: A, one row of functions a member.
-        diagonal: d ≥ 0, one number for all entries or one an entry.
+        deviations: A, one function per member.
+        diagonal: d ≥ 0, one number for all entries or one per entry.
     """
 
     def __init__(
@@ -57,12 +67,12 @@ class LowRankGaussian:
         return self.deviations.square().sum(0) + self.diagonal
 
     def covariances(self) -> Float[Tensor, "N C C"]:
-        """k(x, x), the C × C covariance of each point by itself."""
+        """k(x, x), the C × C covariance of each point."""
         A = self.deviations.double()
         return (torch.einsum("mnc,mnd->ncd", A, A) + torch.diag_embed(self.diagonal)).to(self.mean)
 
     def covariance(self) -> Float[Tensor, "NC NC"]:
-        """The whole covariance AᵀA + D, dense: for small problems and for looking at."""
+        """The whole covariance AᵀA + D, dense: for small problems and inspection."""
         A, d = self._flat()
         return (A.mT @ A + torch.diag(d)).to(self.mean)
 
@@ -71,7 +81,7 @@ class LowRankGaussian:
         return LowRankGaussian(self.mean[points], self.deviations[:, points], self.diagonal[points])
 
     def sample(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
-        """Joint draws, S functions on all N points: m + Aᵀz + √d·e, differentiable in m, A and d."""
+        """Joint draws, S functions on all N points: m + Aᵀz + √d·e; differentiable in m, A and d."""
         M, N, C = self.shape
         z = _normal(num_draws, M, like=self.mean, generator=generator)
         e = _normal(num_draws, N, C, like=self.mean, generator=generator)
@@ -109,10 +119,10 @@ class LowRankGaussian:
 
         P = I + A (D + Σ)⁻¹Aᵀ = LLᵀ,   z | y ~ N(P⁻¹A (D + Σ)⁻¹(y − m), P⁻¹)
 
-        What is learned applies to any other points of the same functions through `updated`.
+        `updated` applies them to any other points of the same functions.
 
         Args:
-            before: what earlier observations, of other points, have taught; precisions and their products add up.
+            before: the coefficients after earlier observations of other points; precisions add up.
         """
         A, d = self._flat()
         s = d + _as_diagonal(noise_variance, self.mean, name="noise_variance").double().flatten()
@@ -137,7 +147,7 @@ class LowRankGaussian:
     ) -> "LowRankGaussian":
         """The Gaussian given y = f(points) + noise, again of low rank.        theory/conditioning.md (4)
 
-        At unobserved points only z changes. At an observed one the white part is learned too, by the share
+        At unobserved points only z changes. At an observed one the white part is inferred too, by the share
         ρ = d / (d + σ²):  f = (1 − ρ)(m + Aᵀz) + ρy + N(0, (1 − ρ)d). Costs O(M²KC + M²NC); equals dense conditioning.
         """
         _require_distinct(points % len(self.mean))  # −1 is the last point too
@@ -151,7 +161,7 @@ class LowRankGaussian:
         return LowRankGaussian(kept * after.mean + (1 - kept) * learned, kept * after.deviations, kept * self.diagonal)
 
     def to_gpytorch(self) -> "MultivariateNormal":
-        """The same distribution for GPyTorch and BoTorch, its covariance kept as a root plus a diagonal."""
+        """The same distribution for GPyTorch and BoTorch, its covariance represented as a root plus a diagonal."""
         from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
         from linear_operator.operators import DiagLinearOperator, LowRankRootLinearOperator
 
@@ -167,7 +177,7 @@ class LowRankGaussian:
     def _residuals(self, values: Float[Tensor, "N C"], name: str) -> Float[Tensor, "NC"]:
         if values.shape != self.mean.shape:
             raise ValueError(
-                f"{name} must be one a point and output, (N, C) = {tuple(self.mean.shape)}, "
+                f"{name} must have one value per point and output, (N, C) = {tuple(self.mean.shape)}, "
                 f"but their shape is {tuple(values.shape)}"
             )
         return values.double().flatten() - self.mean.double().flatten()
@@ -175,9 +185,9 @@ class LowRankGaussian:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """z ~ N(μ, L⁻ᵀL⁻¹): what observations taught about the M coefficients of the members.
+    """z ~ N(μ, L⁻ᵀL⁻¹): the posterior of the M coefficients of the members given observations.
 
-    It is all that must be kept to carry an update to new inputs.
+    It is all that an update of new inputs needs.
     """
 
     mean: Float[Tensor, "M"]
@@ -198,7 +208,7 @@ class KroneckerGaussian:
     Attributes:
         gram_root: L.
         num_outputs: C.
-        inverse_root: L⁻¹, where it is at hand.
+        inverse_root: L⁻¹, where it is known.
     """
 
     gram_root: Float[Tensor, "N N"]
@@ -211,7 +221,7 @@ class KroneckerGaussian:
         return cls(cholesky(gram, jitter=jitter), num_outputs)
 
     def covariance(self) -> Float[Tensor, "NC NC"]:
-        """K ⊗ I_C, dense: for small problems and for looking at."""
+        """K ⊗ I_C, dense: for small problems and inspection."""
         L = self.gram_root
         return torch.kron(L @ L.mT, torch.eye(self.num_outputs, dtype=L.dtype, device=L.device))
 
@@ -245,8 +255,8 @@ def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]
 def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: float = 1e-3) -> Float[Tensor, "N N"]:
     """L with LLᵀ = K + jitter·(tr K / N)·I, in float64.
 
-    Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is: a
-    `NumericalWarning` says what was added. Beyond `most_jitter`, or for entries that are not finite, it is an error.
+    Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is; a
+    `NumericalWarning` says what was added. A jitter beyond `most_jitter`, or entries that are not finite, are an error.
     """
     if jitter < 0:
         raise ValueError(f"jitter must not be negative, but it is {jitter}; 0 adds nothing to the diagonal")
@@ -256,7 +266,7 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
     while True:
         root, info = _factorised(gram, tried * scale)
         if gram.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return root  # inside a CUDA graph nothing can be read; a failure shows as NaN in the loss
+            return root  # no value can be read inside a CUDA graph; a failure shows as NaN in the loss
         if not int(info) and math.isfinite(root.detach().diagonal().sum()):
             break
         tried = max(10 * tried, 1e-10)
@@ -273,10 +283,10 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
 
 
 def _factorised(gram: Float[Tensor, "N N"], added: Float[Tensor, ""]) -> tuple[Float[Tensor, "N N"], Int[Tensor, ""]]:
-    """The root of a Gram matrix with something added to its diagonal, and whether it failed.
+    """The root of a Gram matrix with `added` on its diagonal, and LAPACK's info: 0 for success.
 
-    On a CPU rows of 64 numbers, or a multiple of that, fall on the same lines of the cache: eight more of the identity
-    make it a quarter faster.
+    On a CPU rows whose length is a multiple of 64 compete for the same cache lines: padding by eight rows of the
+    identity makes it a quarter faster.
     """
     N = len(gram)
     more = 8 if N % 64 == 0 and gram.device.type == "cpu" else 0
@@ -330,12 +340,14 @@ def _as_diagonal(
     diagonal = value if isinstance(value, Tensor) else like.new_full((), value)
     if diagonal.ndim and diagonal.shape != like.shape:
         raise ValueError(
-            f"{name} must be one number or one a point and output, (N, C) = {tuple(like.shape)}, "
+            f"{name} must be one number or one per point and output, (N, C) = {tuple(like.shape)}, "
             f"but its shape is {tuple(diagonal.shape)}"
         )
-    # only where reading the value is free: on an accelerator it would stall the queue at every step
+    # only where reading a value is free: on an accelerator it would stall the queue at every step
     if _can_be_read(diagonal) and not bool((diagonal >= 0).all()):
-        raise ValueError(f"{name} is a variance and must not be negative or NaN, but its least is {diagonal.min():.3g}")
+        raise ValueError(
+            f"{name} is a variance and must not be negative or NaN, but its minimum is {diagonal.min():.3g}"
+        )
     return diagonal.expand(like.shape)
 
 
@@ -358,5 +370,5 @@ def _normal(*shape: int, like: Tensor, generator: torch.Generator | None) -> Ten
 
 
 def _can_be_read(values: Tensor) -> bool:
-    """Whether looking at values is free: on an accelerator it would stall the queue, under vmap it is impossible."""
+    """Whether reading values is free: on an accelerator it would stall the queue, under vmap it is impossible."""
     return values.device.type == "cpu" and not torch._C._are_functorch_transforms_active()

@@ -1,4 +1,4 @@
-"""p(y | f): what a function value says of a target, in expectation under the posterior and member by member."""
+"""Likelihoods p(y | f): log densities per member, expectations under the posterior, and predictive distributions."""
 
 import math
 from typing import Protocol, runtime_checkable
@@ -10,31 +10,33 @@ from torch import Tensor, nn
 
 from degp.gaussian import LowRankGaussian
 from degp.posterior import moments
-from degp.uncertainty import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy
+from degp.predictive import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy
+
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood"]
 
 LOG_2PI = math.log(2 * math.pi)
 
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """What objectives and predictions ask of a likelihood; every one here is an `nn.Module` with its own parameters."""
+    """What methods need of a likelihood; every one here is an `nn.Module` with its own parameters."""
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
-        """Raises ValueError where the form of the targets and the number of outputs do not fit; reads no values."""
+        """Raises ValueError where shape or dtype of the targets do not fit the number of outputs; reads no values."""
         ...
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
-        """Raises ValueError where a target has a value that cannot be."""
+        """Raises ValueError where a target has an invalid value."""
         ...
 
     def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N"]:
-        """log p(y | gᵢ(x)) of each member and point."""
+        """log p(y | gᵢ(x)) per member and point."""
         ...
 
     def expected_log_prob(
         self, q: LowRankGaussian, targets: Shaped[Tensor, "N ..."], *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "N"]:
-        """E_q log p(y | f(x)) of each point."""
+        """E_q log p(y | f(x)) per point."""
         ...
 
     def widen(self, factor: float) -> None:
@@ -44,19 +46,19 @@ class Likelihood(Protocol):
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> Predictive:
-        """What is said of new targets when f ~ q, each point by itself."""
+        """The predictive distribution of new targets when f ~ q, per point."""
         ...
 
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> Predictive:
-        """What is said of new targets when f is one of the members, each as likely."""
+        """The predictive distribution of new targets when f is one of the members, each with probability 1/M."""
         ...
 
 
 class Gaussian(nn.Module):
-    """y ~ N(f, σ²), each output by itself; the expectation is exact.        theory/likelihoods.md (1)
+    """y ~ N(f, σ²) for each output independently; the expectation is exact.        theory/likelihoods.md (1)
 
     Args:
-        variance: σ², or where the learning of it starts.
+        variance: σ², or its initial value.
         learned: whether σ² is a parameter to train.
     """
 
@@ -93,7 +95,7 @@ class Gaussian(nn.Module):
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> RegressionPredictive:
-        """N(m, k(x, x) + σ²), exact: nothing is drawn."""
+        """N(m, k(x, x) + σ²), in closed form."""
         return RegressionPredictive(q, self.variance.to(q.mean).expand_as(q.mean))
 
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> RegressionPredictive:
@@ -124,7 +126,7 @@ class HeteroscedasticGaussian(nn.Module):
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if num_outputs % 2:
             raise ValueError(
-                f"noise that depends on the input needs two outputs a target, its mean and its log variance, but the "
+                f"noise that depends on the input needs two outputs per target, its mean and its log variance, but the "
                 f"network has {num_outputs}; give it an even number"
             )
         _check_real(targets, num_outputs // 2)
@@ -151,13 +153,13 @@ class HeteroscedasticGaussian(nn.Module):
 
     @torch.no_grad()
     def widen(self, factor: float) -> None:
-        """Multiplies the noise variance by a factor everywhere, in place."""
+        """Multiplies the noise variance of all inputs by a factor, in place."""
         self.log_base.add_(math.log(factor))
 
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> RegressionPredictive:
-        """Mean and variance of y: μ_f, and v_f + E eˢ = v_f + e^(μ_s + v_s/2); exact, nothing is drawn."""
+        """Mean and variance of y in closed form: μ_f, and v_f + E eˢ = v_f + e^(μ_s + v_s/2)."""
         mean_s, variance_s = q.mean.chunk(2, dim=-1)[1], q.variance().chunk(2, dim=-1)[1]
         return RegressionPredictive(_first_half(q), torch.exp(mean_s + self.log_base.to(mean_s) + variance_s / 2))
 
@@ -171,7 +173,7 @@ class Categorical(nn.Module):
     """y ~ softmax(f / τ) over C classes.        theory/likelihoods.md (4)
 
     Args:
-        temperature: τ, or where the learning of it starts.
+        temperature: τ, or its initial value.
         learned: whether τ is a parameter to train.
         num_draws: U, joint draws of f for the expectation.
     """
@@ -194,7 +196,7 @@ class Categorical(nn.Module):
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if targets.ndim != 1 or targets.is_floating_point() or targets.dtype == torch.bool:
             raise ValueError(
-                f"class labels must be whole numbers, one a point (N,), but targets are {targets.dtype} of shape "
+                f"class labels must be whole numbers, one per point (N,), but targets are {targets.dtype} of shape "
                 f"{tuple(targets.shape)}; use targets.long() of the class index"
             )
 
@@ -222,7 +224,7 @@ class Categorical(nn.Module):
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> ClassPredictive:
-        """The mean over `num_draws` draws of f, a few points at a time so that memory stays bounded."""
+        """The mean over `num_draws` draws of f, in chunks of points so that memory stays bounded."""
         return ClassPredictive.from_posterior(q, self.probabilities, entropy, num_draws, generator=generator)
 
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
@@ -231,7 +233,7 @@ class Categorical(nn.Module):
 
 
 class Bernoulli(nn.Module):
-    """y ~ Bernoulli(σ(f / τ)), each output by itself; arguments as in `Categorical`."""
+    """y ~ Bernoulli(σ(f / τ)) for each output independently; arguments as in `Categorical`."""
 
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
         super().__init__()
@@ -251,16 +253,16 @@ class Bernoulli(nn.Module):
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if targets.ndim != 2 or targets.shape[1] != num_outputs:
             raise ValueError(
-                f"yes-or-no targets must be one row a point with one column an output, (N, {num_outputs}), but their "
+                f"binary targets must have one row per point and one column per output, (N, {num_outputs}), but their "
                 f"shape is {tuple(targets.shape)}; use targets[:, None] for a single output"
             )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         if not bool(((targets == 0) | (targets == 1)).all()):
-            raise ValueError(f"yes-or-no targets must be 0 or 1, but they include {_strange(targets)}")
+            raise ValueError(f"binary targets must be 0 or 1, but they include {_invalid(targets)}")
 
     def probabilities(self, functions: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
-        """σ(f / τ), the probability of 1 for each output."""
+        """σ(f / τ), the probability of 1 per output."""
         return torch.sigmoid(functions / self.temperature.to(functions))
 
     def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Shaped[Tensor, "N C"]) -> Float[Tensor, "M N"]:
@@ -276,7 +278,7 @@ class Bernoulli(nn.Module):
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> ClassPredictive:
-        """The mean over `num_draws` draws of f, a few points at a time so that memory stays bounded."""
+        """The mean over `num_draws` draws of f, in chunks of points so that memory stays bounded."""
         return ClassPredictive.from_posterior(q, self.probabilities, binary_entropy, num_draws, generator=generator)
 
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
@@ -287,7 +289,7 @@ class Bernoulli(nn.Module):
 def _check_real(targets: Tensor, num_outputs: int) -> None:
     if not targets.is_floating_point() or targets.ndim != 2 or targets.shape[1] != num_outputs:
         raise ValueError(
-            f"real targets must be floating-point rows (N, {num_outputs}), one column an output of the network, but "
+            f"real targets must be floating-point rows (N, {num_outputs}), one column per output of the network, but "
             f"they are {targets.dtype} of shape {tuple(targets.shape)}; a single target is targets[:, None]"
         )
 
@@ -315,5 +317,5 @@ def _require_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be positive, but it is {value}")
 
 
-def _strange(targets: Tensor) -> float:
+def _invalid(targets: Tensor) -> float:
     return targets[(targets != 0) & (targets != 1)].flatten()[0].item()

@@ -1,4 +1,4 @@
-"""Where the posterior meets the prior besides the data: extra measurement points X_ν ~ ν."""
+"""Measurement points X_ν ~ ν: where the divergence compares posterior and prior, besides the batch."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+__all__ = ["BatchRegion", "MeasurementSampler", "UniformBox", "no_points"]
+
 
 @runtime_checkable
 class MeasurementSampler(Protocol):
-    """Draws extra points for one step, K of them, given the batch's inputs; any function of this form will do."""
+    """Draws K measurement points for one step, given the batch's inputs; any function of this form will do."""
 
     def __call__(
         self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None
@@ -18,13 +20,13 @@ class MeasurementSampler(Protocol):
 
 
 def no_points(inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None) -> Shaped[Tensor, "0 ..."]:
-    """No extra points: the prior is met on the data alone."""
+    """No measurement points: the divergence is measured on the batch alone."""
     return inputs[:0]
 
 
 @dataclass(frozen=True)
 class UniformBox:
-    """`count` points uniform between `low` and `high`, numbers or one a feature."""
+    """`count` points uniform between `low` and `high`, numbers or one per feature."""
 
     low: Float[Tensor, "..."] | float
     high: Float[Tensor, "..."] | float
@@ -38,7 +40,7 @@ class UniformBox:
 
     @classmethod
     def around(cls, inputs: Shaped[Tensor, "N ..."], count: int) -> "UniformBox":
-        """The region of the data: each feature between its least and its greatest value."""
+        """The bounding box of the data: each feature between its minimum and its maximum."""
         return cls(inputs.amin(0), inputs.amax(0), count)
 
     def __call__(
@@ -51,7 +53,7 @@ class UniformBox:
 
 @dataclass(frozen=True)
 class BatchRegion:
-    """`count` points uniform over the region of the batch itself: for data that are never seen as a whole."""
+    """`count` points uniform over the bounding box of the batch: for data that are never in memory as a whole."""
 
     count: int
 
@@ -67,5 +69,5 @@ class BatchRegion:
 def _require_count(count: int) -> None:
     if count < 1:
         raise ValueError(
-            f"count is how many extra points to draw and must be at least 1, but it is {count}; use no_points"
+            f"count is the number of measurement points and must be at least 1, but it is {count}; use no_points"
         )

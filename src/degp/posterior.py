@@ -1,4 +1,4 @@
-"""③ The ensemble's outputs read as one Gaussian: their mean, their deviations, and a small diagonal λ."""
+"""③ The ensemble's outputs as one Gaussian: their mean, their deviations, and a small diagonal λ."""
 
 import math
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from degp.gaussian import LowRankGaussian
 
+__all__ = ["AverageEigenvalue", "Nugget", "PointwiseAverage", "ensemble_posterior", "moments"]
+
 
 def _require_positive(epsilon: float) -> None:
     if not epsilon > 0:
@@ -18,7 +20,7 @@ def _require_positive(epsilon: float) -> None:
 
 @runtime_checkable
 class Nugget(Protocol):
-    """The rule for λ, which makes the covariance regular: from the deviations A to one value or one an entry."""
+    """A rule for λ, which makes the covariance regular: from the deviations A to one value or one per entry."""
 
     def __call__(self, deviations: Float[Tensor, "M N C"]) -> Float[Tensor, "N C"] | Float[Tensor, ""]: ...
 
@@ -27,8 +29,8 @@ class Nugget(Protocol):
 class AverageEigenvalue:
     """λ = ε · tr(AᵀA) / NC: a share of the central covariance's average eigenvalue.        theory/posterior.md (3)
 
-    A constant for back-propagation: if gradients flowed through it, −NC log λ would dominate the objective and
-    inflate the variance.
+    A constant for back-propagation: if gradients flowed through it, −NC log λ would dominate the loss and inflate the
+    variance.
     """
 
     epsilon: float = 0.05
@@ -42,9 +44,9 @@ class AverageEigenvalue:
 
 @dataclass(frozen=True)
 class PointwiseAverage:
-    """λ(x) = ε · tr k(x, x) / C: the same share for each point by itself.
+    """λ(x) = ε · tr k(x, x) / C: the same share, per point.
 
-    For prediction: what is said of a point must not depend on the points it was asked together with.
+    For prediction, which must be independent of the other points of a call.
     """
 
     epsilon: float = 0.05
@@ -57,20 +59,22 @@ class PointwiseAverage:
         return self.epsilon * variance.mean(1, keepdim=True).expand_as(variance)
 
 
-def posterior(outputs: Float[Tensor, "M N C"], *, diagonal: Nugget | float = AverageEigenvalue()) -> LowRankGaussian:
+def ensemble_posterior(
+    outputs: Float[Tensor, "M N C"], *, diagonal: Nugget | float = AverageEigenvalue()
+) -> LowRankGaussian:
     """q(f) = N(m, AᵀA + λI) on the N points of the members' outputs g₁ … g_M.        theory/posterior.md (1)–(4)
 
     m = (1/M) Σᵢ gᵢ,   Aᵢ = (gᵢ − m) / √M,   so that AᵀA is the members' empirical covariance
 
     Args:
         outputs: the members' outputs on the same points.
-        diagonal: λ itself, or the rule that gives it.
+        diagonal: λ itself, or a rule for it.
     """
     M = len(outputs)
     if M < 2:
         raise ValueError(
             f"a covariance needs at least two members, but there is {M}; make the ensemble larger, "
-            f"or train a single network with objectives.de"
+            f"or train a single network with methods.de"
         )
     mean, deviations = moments(outputs)
     return LowRankGaussian(mean, deviations, diagonal(deviations) if callable(diagonal) else diagonal)

@@ -1,4 +1,4 @@
-"""⑦ What a trained ensemble says of new inputs: as one Gaussian process, or as a plain mixture of members."""
+"""⑦ Prediction: a trained ensemble on new inputs, and the method's predictive distribution of their targets."""
 
 import torch
 from jaxtyping import Float, Shaped
@@ -6,48 +6,39 @@ from torch import Tensor
 
 from degp.ensemble import Ensemble
 from degp.gaussian import Coefficients
-from degp.likelihoods import Likelihood
-from degp.posterior import Nugget, PointwiseAverage, posterior
-from degp.uncertainty import Predictive
+from degp.methods import Method
+from degp.predictive import Predictive
+
+__all__ = ["evaluate", "predict"]
 
 
+@torch.no_grad()
 def predict(
     ensemble: Ensemble,
     inputs: Shaped[Tensor, "N ..."],
-    likelihood: Likelihood,
+    method: Method,
     *,
-    diagonal: Nugget | float = PointwiseAverage(),
     coefficients: Coefficients | None = None,
     num_draws: int = 1000,
     batch_size: int = 4096,
     generator: torch.Generator | None = None,
 ) -> Predictive:
-    """The prediction of the ensemble read as one Gaussian process.        theory/prediction.md (1), (2)
+    """The predictive distribution of new targets, by the method that trained the ensemble.
+
+    `predict(ensemble, inputs, methods.de(likelihood))` evaluates any ensemble as a plain mixture of its members.
 
     Args:
-        diagonal: λ or its rule; by default each point's own, so that a prediction does not depend on its company.
-        coefficients: what observations after training have taught, from `LowRankGaussian.coefficients`.
-        num_draws: draws of the function for likelihoods whose prediction has no closed form.
+        coefficients: a summary of observations made after training, from `LowRankGaussian.coefficients`.
+        num_draws: draws of the function for likelihoods whose predictive distribution has no closed form.
         batch_size: points that the networks see at once.
     """
-    q = posterior(evaluate(ensemble, inputs, batch_size=batch_size), diagonal=diagonal)
-    if coefficients is not None:
-        q = q.updated(coefficients)
-    with torch.no_grad():
-        return likelihood.predictive(q, num_draws=num_draws, generator=generator)
-
-
-def predict_mixture(
-    ensemble: Ensemble, inputs: Shaped[Tensor, "N ..."], likelihood: Likelihood, *, batch_size: int = 4096
-) -> Predictive:
-    """The prediction of a plain deep ensemble: the members averaged, each as likely.        theory/prediction.md (4)"""
-    with torch.no_grad():
-        return likelihood.mixture(evaluate(ensemble, inputs, batch_size=batch_size))
+    outputs = evaluate(ensemble, inputs, batch_size=batch_size)
+    return method.predictive(outputs, coefficients=coefficients, num_draws=num_draws, generator=generator)
 
 
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, inputs: Shaped[Tensor, "N ..."], *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
-    """The members' outputs in evaluation mode, `batch_size` points at a time; the ensemble's mode is put back."""
+    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
     if not len(inputs):
         raise ValueError("there is nothing to predict: inputs have no rows")
     modes = [(module, module.training) for module in ensemble.modules()]  # a frozen backbone may have its own

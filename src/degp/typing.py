@@ -1,4 +1,4 @@
-"""What flows along the walk: batches of data going in, a loss with its terms coming out."""
+"""The records of the pipeline: batches of data go in, a loss with its terms comes out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,16 +7,18 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+__all__ = ["Batch", "Loss"]
+
 
 @dataclass(frozen=True)
 class Batch:
-    """Some points of a data set, and how many points it stands for.
+    """Some points of a data set, and the size of that data set.
 
     Attributes:
-        inputs: one row a point; any shape after the first axis.
+        inputs: one row per point; any shape after the first axis.
         targets: real rows (B, C) for regression, integer labels (B,) for classes.
-        population: size of the training set that the batch was taken from; the batch's own size where it is the
-            whole set. Weight penalties are per data point of the population.
+        population: N, the size of the training set that the batch is part of; its own size by default. It scales
+            the divergence (α B/N) and the weight penalties (1/N).
     """
 
     inputs: Shaped[Tensor, "B ..."]
@@ -24,9 +26,15 @@ class Batch:
     population: int = 0
 
     def __post_init__(self) -> None:
+        for name, values in (("inputs", self.inputs), ("targets", self.targets)):
+            if not isinstance(values, Tensor):
+                raise TypeError(
+                    f"inputs and targets must be tensors, but {name} are a {type(values).__name__}; "
+                    f"use degp.data.as_batch for arrays and lists"
+                )
         if len(self.inputs) != len(self.targets):
             raise ValueError(
-                f"inputs and targets must have one row a point each, but there are {len(self.inputs)} rows of inputs "
+                f"inputs and targets must have one row per point each, but there are {len(self.inputs)} rows of inputs "
                 f"and {len(self.targets)} of targets; check how the data were split"
             )
         if self.population == 0:
@@ -36,11 +44,11 @@ class Batch:
         return len(self.inputs)
 
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
-        """The chosen rows, standing for the same population."""
+        """The chosen rows, of the same population."""
         return Batch(self.inputs[rows], self.targets[rows], self.population)
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
-        """The same batch elsewhere; only floating-point tensors change their dtype."""
+        """The same batch on another device or in another precision; only floating-point tensors change their dtype."""
         inputs, targets = (_moved(tensor, device, dtype) for tensor in (self.inputs, self.targets))
         return Batch(inputs, targets, self.population)
 
@@ -51,13 +59,13 @@ def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype
 
 @dataclass(frozen=True)
 class Loss:
-    """What one step minimises, and the terms that it is made of (detached, each in its own natural unit)."""
+    """The loss of one step and its terms (detached, each in its own natural unit)."""
 
     total: Float[Tensor, ""]
     terms: Mapping[str, Float[Tensor, ""]]
 
     def non_finite(self) -> list[str]:
-        """Names of the terms that are NaN or infinite, `total` last; one transfer from the device."""
+        """Names of the terms that are NaN or infinite, `total` last; reads one value from the device."""
         names = [*self.terms, "total"]
         values = torch.stack([term.double() for term in (*self.terms.values(), self.total.detach())])
         return [name for name, finite in zip(names, values.isfinite().tolist(), strict=True) if not finite]

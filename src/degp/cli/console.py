@@ -1,12 +1,11 @@
-"""What commands say and where: results on stdout, notes and errors on stderr, a line each, and exit codes.
+"""Output and exit codes of the commands: results on stdout, notes and errors on stderr, one line each.
 
-0 is well, 2 a mistake in the command or in its data, 130 Ctrl-C, and 1 a fault of degp, with its traceback.
+Exit code 0 is success, 2 an error in the command or its data, 130 Ctrl-C, and 1 a bug in degp, with its traceback.
 """
 
 import errno
 import json
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +17,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from degp.distributed import launched
+from degp.runtime.distributed import launched
 from degp.training import NonFiniteLossError
+
+__all__ = ["Commands", "by_first_rank", "console", "line", "notes", "print_json"]
 
 EXTRAS = {"pandas", "sklearn", "pyarrow", "jinja2", "matplotlib", "pooch"}
 
@@ -28,26 +29,26 @@ notes = Console(stderr=True)
 
 
 class Commands(TyperGroup):
-    """A group of commands whose errors are told in a line."""
+    """A group of commands that report errors and warnings in one line each."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command that was asked for."""
-        with _told():
+        """Runs the requested command."""
+        with _reported():
             return super().invoke(ctx)
 
 
 def line(text: str, to: Console = console, **style: Any) -> None:
-    """Text as it is: no wrapping, no colours, and brackets are brackets."""
+    """Prints text without wrapping, colours or markup."""
     to.print(text, soft_wrap=True, markup=False, highlight=False, **style)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on stdout; a number that is not finite is null."""
+    """Prints one JSON object on stdout; a number that is not finite becomes null."""
     typer.echo(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
 
 
 def by_first_rank(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that one process does, where `torchrun` started several: else each would update a model again."""
+    """The command, run by the first rank only: under `torchrun` every rank would, for example, update the model."""
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -58,9 +59,10 @@ def by_first_rank(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _reported() -> Iterator[None]:
+    """Prints warnings as notes and the errors that users can fix as one line, and exits with their code."""
     with warnings.catch_warnings():
-        warnings.showwarning = _Teller()
+        warnings.showwarning = _WarningPrinter()
         warnings.simplefilter("always", UserWarning)
         try:
             yield
@@ -68,9 +70,9 @@ def _told() -> Iterator[None]:
             _fail(error, 1)
         except torch.OutOfMemoryError as error:
             _fail(
-                f"the memory of the GPU must hold the members' activations, but it is full "
-                f"({str(error).split('. ')[0]}); end other programs on it, or take fewer members or smaller batches; "
-                f"what was saved is whole, and the same command goes on from there",
+                f"the members' activations must fit into the memory of the GPU, but it is full "
+                f"({str(error).split('. ')[0]}); end other programs on it, or use fewer members; "
+                f"run the same command again to resume from the last checkpoint",
                 2,
             )
         except ModuleNotFoundError as error:
@@ -78,7 +80,7 @@ def _told() -> Iterator[None]:
                 raise
             _fail(f"this needs {error.name}: pip install 'degp[all]'", 2)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # whoever read the output has seen enough
+            if error.errno == errno.EPIPE:  # the reader of the output, such as head, has closed it
                 raise
             _fail(error, 2)
         except (ValueError, ImportError) as error:
@@ -91,17 +93,17 @@ def _fail(error: Exception | str, code: int) -> None:
     raise typer.Exit(code) from None
 
 
-class _Teller:
-    """Warnings as notes of one line; of those that differ in their counts only, as chunks of a table do, the first."""
+class _WarningPrinter:
+    """Prints each warning once, as a note of one line."""
 
     def __init__(self) -> None:
-        self.told: set[str] = set()
+        self.printed: set[str] = set()
 
     def __call__(self, message: Warning | str, *rest: Any, **more: Any) -> None:
-        kind = re.sub(r" has \d+ (\w+ \w+).*", r" has \1", str(message), flags=re.DOTALL)
-        if kind not in self.told:
-            line(f"note: {' '.join(str(message).split())}", notes)
-        self.told.add(kind)
+        note = " ".join(str(message).split())
+        if note not in self.printed:
+            line(f"note: {note}", notes)
+        self.printed.add(note)
 
 
 def _finite(value: Any) -> Any:

@@ -9,10 +9,12 @@ from rich.console import Console
 
 from degp.cli import options
 from degp.cli.console import line, print_json
-from degp.files import require_writable
+from degp.runtime.files import require_writable
 
 if TYPE_CHECKING:
-    from degp.saving import Estimator
+    from degp.tabular.saving import Estimator
+
+__all__ = ["export"]
 
 
 def export(
@@ -24,38 +26,38 @@ def export(
 ) -> None:
     """Write the model as one ONNX graph: features in, prediction and uncertainty out.
 
-    The graph takes the features that the model's preprocessing makes of a table, as numbers in their original units, in
-    the order that is said. Where onnxruntime is installed, its answers are compared with the model's.
+    The graph takes the features that the model's preprocessing computes from a table, in the order that is printed. If
+    onnxruntime is installed, its outputs are compared with the model's.
     """
     import torch
 
     from degp.export import export_onnx
-    from degp.saving import load_model
+    from degp.tabular.saving import load_model
 
     require_writable(onnx.parent, option="--onnx")
-    said, loaded = Console(stderr=json, quiet=quiet), load_model(model, device="cpu")
+    log, loaded = Console(stderr=json, quiet=quiet), load_model(model, device="cpu")
     try:
         path = export_onnx(loaded.estimator, onnx, dtype=torch.float64 if double else torch.float32)
     except ImportError as error:
         raise ValueError(str(error)) from None
     names = list(loaded.preprocessing.features) if loaded.preprocessing is not None else []
     difference = _difference(loaded.estimator, path)
-    line(f"Saved: {path}", said)
-    line(f"  takes features (rows, {loaded.estimator.n_features_in_}){', in this order:' if names else ''}", said)
+    line(f"Saved: {path}", log)
+    line(f"  takes features (rows, {loaded.estimator.n_features_in_}){', in this order:' if names else ''}", log)
     for place, name in enumerate(names):
-        line(f"  {place:5}  {name!r}", said)
+        line(f"  {place:5}  {name!r}", log)
     if difference is not None:
         unit = "in probability" if hasattr(loaded.estimator, "classes_") else "of the target's std"
-        line(f"  onnxruntime and the model differ by at most {difference:.1e} {unit}", said)
+        line(f"  onnxruntime and the model differ by at most {difference:.1e} {unit}", log)
     if json:
         print_json({"onnx": str(path), "features": names, "difference": difference})
 
 
 def _difference(estimator: "Estimator", path: Path) -> float | None:
-    """The largest difference on random rows about the training data's mean; None where onnxruntime is missing."""
-    from degp.export import difference
+    """The largest difference on random rows around the training data's mean; None without onnxruntime."""
+    from degp.export import max_difference
 
     try:
-        return difference(estimator, path, rows=256, random=np.random.default_rng(0))
+        return max_difference(estimator, path, rows=256, random=np.random.default_rng(0))
     except ModuleNotFoundError:
         return None

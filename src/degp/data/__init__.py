@@ -1,32 +1,16 @@
-"""① Data: arrays at the door, mini-batches, data sets by name, and images on the device."""
+"""① Data: arrays to batches, splits and standardisation."""
 
-from degp.data.arrays import as_batch as as_batch
-from degp.data.arrays import check_inputs as check_inputs
-from degp.data.augment import CIFAR10_SCALE as CIFAR10_SCALE
-from degp.data.augment import CIFAR100_SCALE as CIFAR100_SCALE
-from degp.data.augment import FASHION_MNIST_SCALE as FASHION_MNIST_SCALE
-from degp.data.augment import CropAndFlip as CropAndFlip
-from degp.data.augment import Normalise as Normalise
-from degp.data.cifar import cifar10 as cifar10
-from degp.data.cifar import cifar100 as cifar100
-from degp.data.cifar import cifar100_part as cifar100_part
-from degp.data.class_tables import covertype as covertype
-from degp.data.class_tables import mushroom as mushroom
-from degp.data.corrupted import cifar10_c as cifar10_c
-from degp.data.corrupted import cifar100_c as cifar100_c
-from degp.data.dataset import DataSet as DataSet
-from degp.data.idx import fashion_mnist as fashion_mnist
-from degp.data.idx import kmnist as kmnist
-from degp.data.idx import mnist as mnist
-from degp.data.registry import data_set as data_set
-from degp.data.registry import describe_all as describe_all
-from degp.data.registry import locate as locate
-from degp.data.sine import sine as sine
-from degp.data.sources import DataSetError as DataSetError
-from degp.data.splits import hold_out_rows as hold_out_rows
-from degp.data.splits import kfold as kfold
-from degp.data.splits import subset as subset
-from degp.data.standardise import Standardiser as Standardiser
-from degp.data.svhn import svhn as svhn
-from degp.data.uci import UCI_NAMES as UCI_NAMES
-from degp.data.uci import uci as uci
+from degp.data.arrays import as_batch, check_inputs
+from degp.data.toy import sine
+from degp.data.splits import hold_out_rows, kfold, subset
+from degp.data.standardise import Standardiser
+
+__all__ = [
+    "Standardiser",
+    "as_batch",
+    "check_inputs",
+    "hold_out_rows",
+    "kfold",
+    "sine",
+    "subset",
+]

@@ -1,4 +1,4 @@
-"""Arrays at the door: from what people have to a `Batch`, with clear words where that cannot be."""
+"""Arrays, lists and tensors as a `Batch`, with clear errors for unusable values."""
 
 import numpy as np
 import torch
@@ -8,9 +8,11 @@ from torch import Tensor
 
 from degp.typing import Batch
 
+__all__ = ["as_batch", "check_inputs"]
+
 
 def as_batch(inputs: ArrayLike | Tensor, targets: ArrayLike | Tensor) -> Batch:
-    """A batch from arrays or lists, whose real numbers become float32, or from tensors, which keep their type.
+    """A batch from arrays or lists, whose real numbers become float32, or from tensors, which keep their dtype.
 
     Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,).
     """
@@ -22,7 +24,7 @@ def as_batch(inputs: ArrayLike | Tensor, targets: ArrayLike | Tensor) -> Batch:
 
 
 def check_inputs(inputs: Shaped[Tensor, "N ..."]) -> None:
-    """Raises ValueError where inputs have no rows, or values that are not finite."""
+    """Raises ValueError where inputs have no rows, or have values that are not finite."""
     if not len(inputs):
         raise ValueError("there must be at least one row of data, but inputs have none; was everything filtered out?")
     bad = ~inputs.isfinite().flatten(1).all(1) if inputs.ndim > 1 else ~inputs.isfinite()

@@ -1,4 +1,4 @@
-"""Parts of a data set: folds to test on, rows to choose on, and rows that make a data set of their own."""
+"""Splits of a data set: cross-validation folds, validation rows, and subsets."""
 
 import torch
 from jaxtyping import Int64, Shaped
@@ -6,13 +6,15 @@ from torch import Tensor
 
 from degp.typing import Batch
 
+__all__ = ["hold_out_rows", "kfold", "subset"]
+
 
 def kfold(
     num_rows: int, folds: int = 5, *, seed: int
 ) -> list[tuple[Int64[Tensor, "num_train"], Int64[Tensor, "num_test"]]]:
-    """(rows to train on, rows to test on) for each fold: all rows permuted once, then cut into contiguous folds.
+    """(training rows, test rows) per fold: all rows permuted once, then cut into contiguous folds.
 
-    Every row is tested on once; where num_rows is no multiple of folds, the first folds have one row more.
+    Every row is in one test set; where num_rows is no multiple of folds, the first folds have one row more.
 
         for train, test in kfold(len(data), seed=0):
             fit(ensemble, subset(data, train), ...)
@@ -27,17 +29,17 @@ def kfold(
 
 
 def hold_out_rows(data: Batch, fraction: float, *, generator: torch.Generator) -> tuple[Batch, Batch]:
-    """(rows to train on, about so large a share to choose and calibrate on), by chance, neither of them empty.
+    """(training rows, about this fraction as validation rows), split at random, neither of them empty.
 
-    Rows with the same inputs stay together where more than half of all rows differ: one whose twin was trained on
-    shows how well it is remembered, and makes the noise look smaller than it is. In a table of few different rows,
-    such as one of yes and no, the same inputs are no copies, and each row is taken by itself.
+    Rows with the same inputs stay together where more than half of all rows are distinct: a validation row with a
+    duplicate in the training set measures memorisation, and noise is underestimated. In a table of few distinct rows,
+    such as binary columns, equal inputs are no duplicates, and each row is assigned independently.
     """
     N, device = len(data), data.inputs.device
     place = torch.randperm(N, generator=generator, device=generator.device).to(device)  # in a random order
-    kind = _kinds(data.inputs, generator)
-    if len(kind.unique()) > N / 2:
-        place = place[kind]
+    group = _duplicate_groups(data.inputs, generator)
+    if len(group.unique()) > N / 2:
+        place = place[group]
     last = place.sort().values[min(max(round(fraction * N), 1), N - 1) - 1]
     held_out = place <= last
     if held_out.all():
@@ -45,12 +47,14 @@ def hold_out_rows(data: Batch, fraction: float, *, generator: torch.Generator) -
     return subset(data, ~held_out), subset(data, held_out)
 
 
-def _kinds(inputs: Shaped[Tensor, "N D"], generator: torch.Generator) -> Int64[Tensor, "N"]:
-    """A number below N for each row, the same for rows with the same inputs."""
+def _duplicate_groups(inputs: Shaped[Tensor, "N D"], generator: torch.Generator) -> Int64[Tensor, "N"]:
+    """The number of the first row with the same inputs, per row; independent of the features' units."""
     weights = torch.rand(inputs.shape[1], dtype=torch.float64, generator=generator, device=generator.device)
-    return (inputs.double() * weights.to(inputs.device)).sum(1).unique(return_inverse=True)[1]
+    group = (inputs.double() * weights.to(inputs.device)).sum(1).unique(return_inverse=True)[1]
+    rows = torch.arange(len(inputs), device=inputs.device)
+    return torch.zeros_like(rows).scatter_reduce(0, group, rows, "amin", include_self=False)[group]
 
 
 def subset(data: Batch, rows: Tensor | slice) -> Batch:
-    """The chosen rows as a data set of its own, with its own size as population; `data[rows]` keeps that of `data`."""
+    """The chosen rows as a data set with its own size as population; `data[rows]` keeps the population of `data`."""
     return Batch(data.inputs[rows], data.targets[rows])

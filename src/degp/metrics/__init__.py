@@ -1,9 +1,9 @@
-"""How good predictions and their uncertainties are: tensors in, number out.
+"""Metrics of predictions and their uncertainties: tensors in, number out.
 
 Regression takes a Gaussian's `mean` and `variance`, classification takes `probabilities`, detection and selective
-prediction take one score or `uncertainty` per point. Everything is computed in float64 where the tensors are (on the
-CPU for MPS, which has no float64), carries no gradient, and comes back as a `float`, as a tensor where there is one
-value per point (`pit`, `entropy`), or as a small record of tensors for a curve.
+prediction take one score or `uncertainty` per point. Everything is computed in float64 on the device of the tensors
+(on the CPU for MPS, which has no float64) and without gradients. A metric returns a `float`, a tensor if there is one
+value per point (`pit`, `entropy`), or a small record of tensors for a curve.
 """
 
 from degp.metrics.classification import (

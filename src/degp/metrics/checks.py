@@ -1,11 +1,22 @@
-"""What the metrics ask of their inputs; each check raises a ValueError that names the argument."""
+"""Validation of the metrics' arguments; each check raises a ValueError that names the argument."""
 
 import torch
 from torch import Tensor
 
+__all__ = [
+    "aligned",
+    "check_at_least",
+    "check_boolean",
+    "check_fraction",
+    "check_open_unit",
+    "classified",
+    "distributions",
+    "working_device",
+]
+
 
 def aligned(axes: str, **tensors: Tensor) -> list[Tensor]:
-    """The named tensors in float64 on the first one's device: one shape with the given axes, not empty, all finite."""
+    """The named tensors in float64 on the device of the first: of one shape with the given axes, not empty, finite."""
     first, reference = next(iter(tensors.items()))
     device = working_device(reference.device)
     for name, tensor in tensors.items():
@@ -23,12 +34,12 @@ def aligned(axes: str, **tensors: Tensor) -> list[Tensor]:
 
 
 def working_device(device: torch.device) -> torch.device:
-    """Where to compute: on the tensors' own device, except on MPS, which has no float64."""
+    """The device to compute on: that of the tensors, or the CPU for MPS, which has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
 def classified(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Probabilities (N, C) in float64 and labels (N,) in int64, each label naming a column of the probabilities."""
+    """Probabilities (N, C) in float64 and labels (N,) in int64, each label an index of a column."""
     probabilities = distributions(probabilities)
     N, C = probabilities.shape
     if labels.is_floating_point() or labels.dtype == torch.bool:
@@ -43,7 +54,7 @@ def classified(probabilities: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     outside = (labels < 0) | (labels >= C)
     if outside.any():
         raise ValueError(
-            f"labels must lie in 0..{C - 1}, one column of probabilities each, but {labels[outside][0]} is among them; "
+            f"labels must lie in 0..{C - 1}, one per column of probabilities, but one of them is {labels[outside][0]}; "
             f"renumber the classes, or drop the points without a class"
         )
     return probabilities, labels
@@ -84,7 +95,7 @@ def check_open_unit(name: str, value: float) -> None:
         raise ValueError(f"{name} must lie strictly between 0 and 1, but is {value}; write 0.9 for 90 %")
 
 
-def check_share(name: str, value: float) -> None:
+def check_fraction(name: str, value: float) -> None:
     if not 0 < value <= 1:
         raise ValueError(f"{name} must be above 0 and at most 1, but is {value}; write 0.95 for 95 %")
 

@@ -1,6 +1,6 @@
 """Scores and calibration of class probabilities p (N, C) against the true classes y (N,).
 
-The predicted class is ŷ = argmax_c p_c, the first of equals, and its confidence is p_ŷ.
+The predicted class is ŷ = argmax_c p_c, the first one on ties, and its confidence is p_ŷ.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.metrics.checks import check_at_least, classified, distributions
+
+__all__ = [
+    "ReliabilityCurve",
+    "accuracy",
+    "adaptive_ece",
+    "brier",
+    "classwise_ece",
+    "ece",
+    "entropy",
+    "nll",
+    "reliability_curve",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +34,7 @@ class ReliabilityCurve:
 
 
 def accuracy(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
-    """Fraction of the points whose most probable class is the true one."""
+    """Fraction of the points whose predicted class is the true one."""
     probabilities, labels = classified(probabilities, labels)
     return (probabilities.argmax(-1) == labels).double().mean().item()
 
@@ -30,7 +42,7 @@ def accuracy(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> f
 def nll(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
     """Negative log-likelihood per point, in nats: −(1/N) Σ_n log p_n,y.
 
-    A true class of probability 0 makes it inf: the prediction called impossible what happened.
+    It is infinite if the true class of any point has probability 0.
     """
     probabilities, labels = classified(probabilities, labels)
     return -probabilities.gather(-1, labels[:, None]).log().mean().item()
@@ -52,23 +64,23 @@ def ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], num_bins:
 
     Σ_b (n_b/N) |accuracy_b − confidence_b|
 
-    The bins are [0, 1/B), …, [(B−1)/B, 1]. A confidence of exactly 1 belongs to the last; torchmetrics, equal
-    otherwise, gives it a bin of its own.
+    The bins are [0, 1/B), …, [(B−1)/B, 1]. A confidence of exactly 1 falls into the last bin; torchmetrics, otherwise
+    equal, adds a bin for it.
     """
     confidence, correct = _top(*classified(probabilities, labels))
     return _calibration_gap(confidence, correct, _equal_width(confidence, num_bins), num_bins)
 
 
 def adaptive_ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], num_bins: int = 15) -> float:
-    """The sum of `ece` over bins of equal numbers of points (Nixon et al., 2019); equal confidences share a bin."""
+    """As `ece`, over bins with equal numbers of points (Nixon et al., 2019); equal confidences share a bin."""
     confidence, correct = _top(*classified(probabilities, labels))
     return _calibration_gap(confidence, correct, _equal_count(confidence, num_bins), num_bins)
 
 
 def classwise_ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], num_bins: int = 15) -> float:
-    """Calibration error of every class probability, not the largest alone (Kull et al., 2019); bins as in `ece`.
+    """Calibration error of all class probabilities, not only the largest (Kull et al., 2019); bins as in `ece`.
 
-    (1/C) Σ_c Σ_b (n_bc/N) |frequency_bc − probability_bc|, with the points binned anew by each class's probability
+    (1/C) Σ_c Σ_b (n_bc/N) |frequency_bc − probability_bc|, with the points binned by the probability of each class
     """
     probabilities, labels = classified(probabilities, labels)
     bins = _equal_width(probabilities, num_bins)
@@ -101,8 +113,9 @@ def _one_hot(labels: Int[Tensor, "N"], probabilities: Float[Tensor, "N C"]) -> F
 
 def _equal_width(confidence: Float[Tensor, "N C"], num_bins: int) -> Int[Tensor, "N C"]:
     check_at_least("num_bins", num_bins, 1)
-    edges = torch.linspace(0, 1, num_bins + 1, dtype=confidence.dtype, device=confidence.device)
-    return torch.bucketize(confidence, edges[1:-1], right=True)
+    # b/B is correctly rounded, so that a confidence of 0.3 equals the edge 3/10; linspace gives 0.30000000000000004
+    edges = torch.arange(1, num_bins, dtype=confidence.dtype, device=confidence.device) / num_bins
+    return torch.bucketize(confidence, edges, right=True)
 
 
 def _equal_count(confidence: Float[Tensor, "N 1"], num_bins: int) -> Int[Tensor, "N 1"]:

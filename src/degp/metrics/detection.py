@@ -1,8 +1,8 @@
-"""How well one number per point separates: positives from negatives (detection), mistakes from hits (selection).
+"""Detection and selective prediction: how well one score per point separates positives, or errors, from the rest.
 
 Detection ranks `scores`, the higher the more positive: for out-of-distribution detection, pass an uncertainty and mark
-the out-of-distribution points as `positives`. Equal scores are one threshold, as in scikit-learn. Selection keeps the
-points of least `uncertainty`; `errors` is True for a wrong prediction, or any loss of one point.
+the out-of-distribution points as `positives`. Tied scores form one threshold, as in scikit-learn. Selective prediction
+keeps the points of lowest `uncertainty`; `errors` is True for a wrong prediction, or any loss of one point.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from degp.metrics.checks import aligned, check_at_least, check_boolean, check_share
+from degp.metrics.checks import aligned, check_at_least, check_boolean, check_fraction
+
+__all__ = [
+    "ErrorUncertaintyCurve",
+    "RiskCoverageCurve",
+    "aupr",
+    "aurc",
+    "auroc",
+    "error_at_coverage",
+    "error_versus_uncertainty",
+    "fpr_at_recall",
+    "risk_coverage_curve",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +36,7 @@ class RiskCoverageCurve:
 
 @dataclass(frozen=True, eq=False)
 class ErrorUncertaintyCurve:
-    """For each threshold on the normalised uncertainty, how many points are kept and their error rate (NaN if none)."""
+    """For each threshold on the normalised uncertainty, how many points are kept, and their error rate (else NaN)."""
 
     threshold: Float[Tensor, "thresholds"]
     error: Float[Tensor, "thresholds"]
@@ -40,7 +52,7 @@ def auroc(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"]) -> float:
 def aupr(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"]) -> float:
     """Average precision, Σ_k (recall_k − recall_{k−1}) precision_k over descending thresholds, without interpolation.
 
-    Unlike `auroc` it depends on the share of positives, so say which class was taken as positive.
+    Unlike `auroc` it depends on the fraction of positives; report which class was taken as positive.
     """
     true, false = _accepted(scores, positives)
     precision = true[1:] / (true[1:] + false[1:])
@@ -48,10 +60,10 @@ def aupr(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"]) -> float:
 
 
 def fpr_at_recall(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"], recall: float = 0.95) -> float:
-    """Fraction of negatives accepted at the highest threshold that accepts the share `recall` of positives (FPR95)."""
-    check_share("recall", recall)
+    """False-positive rate at the highest threshold with a true-positive rate of at least `recall` (FPR95)."""
+    check_fraction("recall", recall)
     true, false = _accepted(scores, positives)
-    # a share, and not recall times the number of positives: 55/100 is the float 0.55, but 0.55 · 100 > 55
+    # compare fractions, not counts: 55/100 is the float 0.55, but 0.55 · 100 > 55
     first = (true / true[-1] < recall).sum()
     return (false[first] / false[-1]).item()
 
@@ -59,11 +71,11 @@ def fpr_at_recall(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"], reca
 def risk_coverage_curve(
     uncertainty: Float[Tensor, "N"], errors: Bool[Tensor, "N"] | Float[Tensor, "N"]
 ) -> RiskCoverageCurve:
-    """Mean error of the most certain points as ever more of them are kept (Geifman and El-Yaniv, 2017).
+    """Mean error of the most certain points, as a function of the fraction kept (Geifman and El-Yaniv, 2017).
 
     risk_k = (1/k) Σ_{i ≤ k} e_(i),  e_(1), …, e_(N) by increasing uncertainty
 
-    Among points of equal uncertainty each e is their mean: the expectation over the order they might be kept in.
+    Tied points each take the mean of their errors: the expectation over the orders in which they may be kept.
     """
     uncertainty, errors = aligned("N", uncertainty=uncertainty, errors=errors)
     _, group, size = uncertainty.unique(return_inverse=True, return_counts=True)
@@ -80,8 +92,8 @@ def aurc(uncertainty: Float[Tensor, "N"], errors: Bool[Tensor, "N"] | Float[Tens
 def error_at_coverage(
     uncertainty: Float[Tensor, "N"], errors: Bool[Tensor, "N"] | Float[Tensor, "N"], coverage: float = 0.8
 ) -> float:
-    """Mean error of the most certain points, as few of them as make up the share `coverage` of all."""
-    check_share("coverage", coverage)
+    """Mean error of the most certain points, the fewest that make up the fraction `coverage` of all."""
+    check_fraction("coverage", coverage)
     curve = risk_coverage_curve(uncertainty, errors)
     return curve.risk[(curve.coverage < coverage).sum()].item()
 
@@ -97,8 +109,8 @@ def error_versus_uncertainty(
 
     error(t) = Σ e_i 1[u_i ≤ t · max u] / Σ 1[u_i ≤ t · max u],  over both sets pooled
 
-    Every out-of-distribution point counts as an error, e = 1, and should therefore be uncertain. Where no point is
-    kept the error is NaN. The thresholds are evenly spaced, 0 and 1 included.
+    Every out-of-distribution point counts as an error, e = 1, and should therefore be uncertain. The error is NaN where
+    no point is kept. The thresholds are evenly spaced, 0 and 1 included.
     """
     check_boolean("errors", errors)
     check_at_least("num_thresholds", num_thresholds, 2)
@@ -123,9 +135,9 @@ def _accepted(scores: Tensor, positives: Tensor) -> tuple[Float[Tensor, "K"], Fl
             f"pass both kinds in one call"
         )
     scores, order = scores.sort(descending=True)
-    last_of_equals = torch.cat([scores.diff() != 0, scores.new_ones(1, dtype=torch.bool)])
-    true = positives[order].cumsum(0)[last_of_equals]
-    false = (1 - positives[order]).cumsum(0)[last_of_equals]
+    last_of_ties = torch.cat([scores.diff() != 0, scores.new_ones(1, dtype=torch.bool)])
+    true = positives[order].cumsum(0)[last_of_ties]
+    false = (1 - positives[order]).cumsum(0)[last_of_ties]
     zero = true.new_zeros(1)
     return torch.cat([zero, true]), torch.cat([zero, false])
 

@@ -1,7 +1,7 @@
 """Scores and calibration of Gaussian predictions N(m, σ²) of real targets, where σ² is the `variance` of a new target.
 
-The negative log-likelihood sums over the C outputs, as a density does; every other score averages over points and
-outputs alike, in the units of the targets. Throughout, z = (y − m)/σ, and φ and Φ are the standard normal's density and
+The negative log-likelihood sums over the C outputs, as a joint density does; every other score averages over points
+and outputs, in the units of the targets. Throughout, z = (y − m)/σ, and φ and Φ are the standard normal's density and
 distribution function.
 """
 
@@ -13,6 +13,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from degp.metrics.checks import aligned, check_at_least, check_open_unit
+
+__all__ = [
+    "CalibrationCurve",
+    "calibration_curve",
+    "calibration_error",
+    "coverage",
+    "crps",
+    "gaussian_nll",
+    "interval_score",
+    "interval_width",
+    "mae",
+    "miscalibration_area",
+    "normal_quantile",
+    "pit",
+    "rmse",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +50,7 @@ def gaussian_nll(mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], tar
 
 
 def rmse(mean: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
-    """Root mean squared error, √( (1/NC) Σ (y − m)² ): one root, over all outputs together."""
+    """Root mean squared error, √( (1/NC) Σ (y − m)² ): one root over all outputs."""
     mean, targets = aligned("N C", mean=mean, targets=targets)
     return (targets - mean).square().mean().sqrt().item()
 
@@ -66,7 +82,7 @@ def pit(
 def coverage(
     mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"], level: float = 0.9
 ) -> float:
-    """Fraction of the targets inside the central interval that should hold `level` of them.
+    """Fraction of the targets inside the central interval of probability `level`.
 
     (1/NC) Σ 1[ |y − m| ≤ qσ ],  Φ(q) = (1 + level)/2
     """
@@ -80,19 +96,19 @@ def interval_width(variance: Float[Tensor, "N C"], level: float = 0.9) -> float:
     check_open_unit("level", level)
     (variance,) = aligned("N C", variance=variance)
     _check_positive(variance)
-    return 2 * _half_width(level) * variance.sqrt().mean().item()
+    return 2 * normal_quantile(level) * variance.sqrt().mean().item()
 
 
 def interval_score(
     mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"], level: float = 0.9
 ) -> float:
-    """Width of the central interval plus a penalty for every target outside; lower is better, and proper.
+    """Width of the central interval plus a penalty for every target outside: a proper score, lower is better.
 
     (1/NC) Σ 2qσ + 2/(1 − level) · max(|y − m| − qσ, 0)        Gneiting and Raftery (2007)
     """
     check_open_unit("level", level)
     z, std = _standardise(mean, variance, targets)
-    half = _half_width(level)
+    half = normal_quantile(level)
     excess = (z.abs() - half).relu()
     return (std * (2 * half + 2 / (1 - level) * excess)).mean().item()
 
@@ -144,6 +160,11 @@ def miscalibration_area(
     return (h / 2 * torch.where(a * b < 0, crossing, total)).sum().item()
 
 
+def normal_quantile(level: float) -> float:
+    """q with P(|z| ≤ q) = 2Φ(q) − 1 = level for a standard normal z: 1.64 for 90 %."""
+    return math.sqrt(2) * torch.erfinv(torch.tensor(level, dtype=torch.float64)).item()
+
+
 def _standardise(mean: Tensor, variance: Tensor, targets: Tensor) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
     """z = (y − m)/σ and σ, of checked arguments."""
     mean, variance, targets = aligned("N C", mean=mean, variance=variance, targets=targets)
@@ -163,8 +184,3 @@ def _check_positive(variance: Tensor) -> None:
 def _central_mass(z: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
     """2Φ(z) − 1 = erf(z/√2): for z ≥ 0 the probability of [−z, z]."""
     return torch.erf(z / math.sqrt(2))
-
-
-def _half_width(level: float) -> float:
-    """q with 2Φ(q) − 1 = level."""
-    return math.sqrt(2) * torch.erfinv(torch.tensor(level, dtype=torch.float64)).item()

@@ -1,9 +1,15 @@
-"""Networks to start from; any `torch.nn.Module` that maps (N, …) to (N, C) will do as well."""
+"""Ready-made networks; an ensemble takes any `torch.nn.Module` that maps (N, …) to (N, C)."""
 
-from degp.nets.lenet import lenet as lenet
-from degp.nets.lenet import lenet_features as lenet_features
-from degp.nets.mlp import mlp as mlp
-from degp.nets.mlp import mlp_features as mlp_features
-from degp.nets.resnet import lite_resnet_features as lite_resnet_features
-from degp.nets.resnet import resnet as resnet
-from degp.nets.resnet import resnet_features as resnet_features
+from degp.nets.dense import mlp, mlp_features
+from degp.nets.lenets import lenet, lenet_features
+from degp.nets.resnets import lite_resnet_features, resnet, resnet_features
+
+__all__ = [
+    "lenet",
+    "lenet_features",
+    "lite_resnet_features",
+    "mlp",
+    "mlp_features",
+    "resnet",
+    "resnet_features",
+]

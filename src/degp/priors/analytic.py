@@ -10,6 +10,8 @@ from torch import Tensor
 
 from degp.priors.kernel import Kernel
 
+__all__ = ["NNGP", "Dual", "erf", "relu"]
+
 Dual = Callable[[Tensor, Tensor, Tensor], Tensor]
 TURN = 2 * math.pi
 
@@ -25,7 +27,7 @@ def relu(
     # the floor: a point without variance has covariance 0, and 0 / floor is a correlation of 0
     floor = torch.finfo(covariance.dtype).tiny ** 0.5
     std = left.sqrt().clamp_min(floor) * right.sqrt().clamp_min(floor)
-    # few passes over the N × K matrix, and in place where they can be, because these are what the kernel costs
+    # few passes over the N × K matrix, in place where possible: they are the kernel's cost
     cosine = (covariance / std).clamp_(-1.0, 1.0)  # |cos θ| ≤ 1 up to rounding
     sine = torch.addcmul(cosine.new_full((), TURN**-2), cosine, cosine, value=-(TURN**-2)).sqrt_()  # √(1 − cos²θ) / 2π
     supplement = cosine.neg().arccos_()  # π − θ
@@ -53,26 +55,29 @@ class NNGP:
 
     Args:
         depth: hidden layers; 0 is Bayesian linear regression.
-        weight_variances: w, the variance of a layer's weights times its fan-in: one number, or depth + 1 of them.
-        bias_variances: b, likewise; the last is the read-out's.
+        weight_variances: w, the variance of a layer's weights times its fan-in: one number, or one per layer
+            (depth + 1, the read-out last).
+        bias_variances: b, likewise. With 0.01 and low-dimensional inputs the prior is nearly a function of the input's
+            direction through the origin (times its length), and error bars are too narrow; the paper's image networks
+            pass 0.01.
         dual: `relu`, `erf`, or any function that gives E[φ(u) φ(v)] from the three entries of kˡ.
     """
 
     depth: int
     weight_variances: float | Sequence[float] = 2.0
-    bias_variances: float | Sequence[float] = 0.01
+    bias_variances: float | Sequence[float] = 1.0
     dual: Dual = relu
 
     def __post_init__(self) -> None:
         if self.depth < 0:
             raise ValueError(f"depth counts hidden layers and must not be negative, but it is {self.depth}")
         for name in ("weight_variances", "bias_variances"):
-            values = self._a_layer(getattr(self, name), name)
+            values = self._per_layer(getattr(self, name), name)
             if min(values) < 0:
-                raise ValueError(f"{name} must not be negative, but the least is {min(values)}")
+                raise ValueError(f"{name} must not be negative, but the minimum is {min(values)}")
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
-        """The kernel itself: there is nothing to draw."""
+        """The kernel itself; nothing is drawn."""
         return self
 
     @torch.no_grad()
@@ -80,8 +85,8 @@ class NNGP:
         """k(x, x') for all pairs, in float64."""
         x, y = left.double().flatten(1), right.double().flatten(1)
         (w, *weights), (b, *biases) = (
-            self._a_layer(self.weight_variances, "weight_variances"),
-            self._a_layer(self.bias_variances, "bias_variances"),
+            self._per_layer(self.weight_variances, "weight_variances"),
+            self._per_layer(self.bias_variances, "bias_variances"),
         )
         scale = w / x.shape[1]
         k = torch.addmm(x.new_full((), b), scale * x, y.mT)
@@ -92,12 +97,12 @@ class NNGP:
             variances = [_affine(self.dual(v, v, v), w, b) for v in variances]
         return k
 
-    def _a_layer(self, values: float | Sequence[float], name: str) -> Sequence[float]:
+    def _per_layer(self, values: float | Sequence[float], name: str) -> Sequence[float]:
         if not isinstance(values, Sequence):
             return [values] * (self.depth + 1)
         if len(values) != self.depth + 1:
             raise ValueError(
                 f"{name} must be one number or depth + 1 = {self.depth + 1} of them (hidden layers and read-out), "
-                f"but there are {len(values)}"
+                f"but there are {len(values)}; pass one per layer"
             )
         return values

@@ -1,4 +1,4 @@
-"""A prior without its constant part: for networks so deep that their functions hardly vary."""
+"""Centred priors: without the constant part that dominates functions of very deep networks."""
 
 import math
 from dataclasses import dataclass
@@ -9,16 +9,18 @@ from torch import Tensor, nn
 
 from degp.priors.kernel import Kernel, Prior
 
+__all__ = ["Centred"]
+
 
 class Centred(nn.Module):
     """k_c(x, x') = (v/s) Cov[f(x) − f̄, f(x') − f̄] + σ_c², f ~ the prior, s the mean variance.   theory/prior.md (8)
 
-    f̄ is a function's average over `reference`, or over the points of the step, as BatchNorm has it, at no cost.
+    f̄ is a function's average over `reference`; without it over the points of the step, as in BatchNorm, at no cost.
 
     Args:
-        prior: what f is drawn from.
+        prior: of f.
         variance: v, the mean variance over the reference.
-        offset_variance: σ_c², of a constant for each output.
+        offset_variance: σ_c², of one constant per output.
         reference: the points to average over.
 
     Example:
@@ -50,7 +52,7 @@ class Centred(nn.Module):
         self.register_buffer("reference", reference)
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
-        """That of the prior, drawn anew where it is, without its average."""
+        """The prior's kernel, resampled where it is random, centred."""
         return _CentredKernel(self, self.prior.kernel(generator=generator))
 
 
@@ -66,16 +68,16 @@ class _CentredKernel:
             if right is not left:
                 raise ValueError(
                     "a prior centred on the points of a step has no covariance between two sets of points, "
-                    f"but {len(left)} and {len(right)} came; give `Centred` a reference"
+                    f"but got sets of {len(left)} and {len(right)}; give `Centred` a reference"
                 )
-            return self._of(left, len(left))
+            return self._gram(left, len(left))
         parts = [reference, left] if right is left else [reference, left, right]
-        whole = self._of(torch.cat([part.to(left) for part in parts]), len(reference))
-        beside = whole[len(reference) : len(reference) + len(left)]
-        return beside[:, len(whole) - len(right) :]
+        whole = self._gram(torch.cat([part.to(left) for part in parts]), len(reference))
+        rows = whole[len(reference) : len(reference) + len(left)]
+        return rows[:, len(whole) - len(right) :]
 
-    def _of(self, points: Shaped[Tensor, "P ..."], num_reference: int) -> Float[Tensor, "P P"]:
-        """k_c on points of which the first are the reference."""
+    def _gram(self, points: Shaped[Tensor, "P ..."], num_reference: int) -> Float[Tensor, "P P"]:
+        """k_c on points of which the first ones are the reference."""
         gram = self.kernel(points, points).double()
         with_average = gram[:num_reference].mean(0)  # Cov[f̄, f(x)]
         variance_of_average = with_average[:num_reference].mean()

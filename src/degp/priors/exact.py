@@ -1,4 +1,4 @@
-"""Exact Gaussian-process regression: the gold standard that the ensemble's posterior is held against."""
+"""Exact Gaussian-process regression: the reference for the ensemble's posterior."""
 
 import math
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from degp.gaussian import cholesky
 from degp.priors.kernel import Kernel, Prior, as_prior
+
+__all__ = ["ExactGP"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class ExactGP:
         return self._whiten(self._cross(points)).mT @ self._whiten(self.targets)
 
     def variance(self, points: Shaped[Tensor, "K ..."], *, batch_size: int = 256) -> Float[Tensor, "K"]:
-        """The noise-free posterior variance of each point, the same for every output."""
+        """The noise-free posterior variance per point, the same for every output."""
         pieces = [self._variance(piece) for piece in points.split(batch_size)]
         return torch.cat(pieces)
 

@@ -1,4 +1,4 @@
-"""What a prior is: a Gaussian process with mean zero, C independent outputs and one kernel for a step."""
+"""Priors over functions: Gaussian processes with mean zero, C independent outputs and one kernel per step."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -7,15 +7,17 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+__all__ = ["Kernel", "KernelPrior", "Prior", "as_prior"]
+
 Kernel = Callable[[Shaped[Tensor, "N ..."], Shaped[Tensor, "K ..."]], Float[Tensor, "N K"]]
 
 
 @runtime_checkable
 class Prior(Protocol):
-    """p(f) = GP(0, k_p ⊗ I_C): gives the kernel k_p to use in one step."""
+    """p(f) = GP(0, k_p ⊗ I_C): gives the kernel k_p of one step."""
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
-        """k_p: the same at every call for a fixed prior, drawn anew by one that is estimated."""
+        """k_p: the same at every call for a fixed prior, resampled for one that is estimated."""
         ...
 
 
@@ -37,7 +39,7 @@ class KernelPrior(nn.Module):
 
 
 def as_prior(prior: Any) -> Prior:
-    """A prior as it is; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`."""
+    """A prior unchanged; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`."""
     if isinstance(prior, Prior):
         return prior
     if callable(prior):

@@ -7,23 +7,24 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from degp.execution import Execution, Folded, NotFoldable, Vmap, folded
 from degp.priors.kernel import Kernel
 from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
+from degp.runtime.execution import Execution, prior_strategy
+
+__all__ = ["MonteCarloBank", "MonteCarloNNGP"]
 
 
 class MonteCarloNNGP(nn.Module):
-    """k_p(x, x') = σ_w² (1/SĈ) Σₛ h(x, wₛ)ᵀh(x', wₛ) + σ_b², wₛ ~ p(w), drawn anew at every step.  theory/prior.md (1)
+    """k_p(x, x') = σ_w² (1/SĈ) Σₛ h(x, wₛ)ᵀh(x', wₛ) + σ_b², wₛ ~ p(w), resampled at every step.  theory/prior.md (1)
 
     Args:
         features: h, a network without its read-out, of any architecture: it need not be the members' and should
-            have no BatchNorm. Only its form counts; the values of its weights are drawn.
+            have no BatchNorm. Only its architecture counts; its weights are drawn.
         num_draws: S.
         weight_prior: p(w) of the feature network.
         readout_weight_variance: σ_w²; the read-out's weights have variance σ_w²/Ĉ.
-        readout_bias_variance: σ_b².
-        execution: how the S networks run; by default folded into channels where they have convolutions and allow it,
-            else by vmap.
+        readout_bias_variance: σ_b²; see `NNGP` for why not a small one.
+        execution: the execution strategy of the S networks; by default that of `runtime.execution.prior_strategy`.
 
     Example:
         >>> prior = MonteCarloNNGP(mlp_features(3, [64, 64]))
@@ -38,7 +39,7 @@ class MonteCarloNNGP(nn.Module):
         num_draws: int = 10,
         weight_prior: WeightPrior = WeightPrior(),
         readout_weight_variance: float = 2.0,
-        readout_bias_variance: float = 0.01,
+        readout_bias_variance: float = 1.0,
         execution: Execution | None = None,
     ) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class MonteCarloNNGP(nn.Module):
         self.weight_prior = weight_prior
         self.readout_weight_variance = readout_weight_variance
         self.readout_bias_variance = readout_bias_variance
-        self.execution = execution or _way_for(self.features)
+        self.execution = execution
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
         """The kernel of S networks drawn now."""
@@ -62,13 +63,13 @@ class MonteCarloNNGP(nn.Module):
         return _EmpiricalKernel(self, weights)
 
     def fixed(self, *, generator: torch.Generator | None = None) -> "MonteCarloBank":
-        """A prior that draws its S networks once, now, and keeps them: less noise from step to step, and cheaper."""
+        """A prior that keeps the S networks drawn now: less noise between steps, and cheaper."""
         weights = self.weight_prior.draw(self.features, self.num_draws, generator=generator)
         return MonteCarloBank(self, weights)
 
 
 class MonteCarloBank(nn.Module):
-    """`MonteCarloNNGP` with one set of S networks for the whole training; made by `MonteCarloNNGP.fixed`."""
+    """`MonteCarloNNGP` with the same S networks at every step; made by `MonteCarloNNGP.fixed`."""
 
     def __init__(self, prior: MonteCarloNNGP, weights: Weights) -> None:
         super().__init__()
@@ -93,36 +94,28 @@ class _EmpiricalKernel:
         return scale * (h @ h_right.mT).double() + self.prior.readout_bias_variance
 
     def _features(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N SF"]:
-        """The S networks' features side by side, precise enough for a Gram matrix to be positive definite."""
+        """The S networks' features concatenated, precise enough for a positive definite Gram matrix."""
         features = self._networks(inputs).transpose(0, 1).flatten(1)
         exact = torch.float64 if _float32_is_coarse(inputs) else torch.float32
         return features.to(torch.promote_types(features.dtype, exact))
 
     def _networks(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "S N F"]:
-        if not self.weights:  # nothing to draw: a fixed feature map such as the identity
+        if not self.weights:  # no weights to draw: a fixed feature map such as the identity
             return self.prior.features(inputs).flatten(1).expand(1, -1, -1)
 
-        # parameters without a prior (none in the networks here) keep their values, the same for every draw
+        # parameters without a prior (none in `degp.nets`) keep their values, the same for every draw
         others = {
             name: value.expand(self.prior.num_draws, *value.shape)
             for name, value in self.prior.features.named_parameters()
             if name not in self.weights
         }
-        return self.prior.execution(self.prior.features, self.weights | others, {}, inputs).flatten(2)
-
-
-def _way_for(features: nn.Module) -> Execution:
-    if any(isinstance(layer, nn.Conv2d) for layer in features.modules()) and not dict(features.named_buffers()):
-        try:
-            folded(features)
-        except NotFoldable:
-            return Vmap()
-        return Folded()
-    return Vmap()
+        features = self.prior.features
+        execution = self.prior.execution or prior_strategy(features, inputs.device)
+        return execution(features, self.weights | others, {}, inputs).flatten(2)
 
 
 def _float32_is_coarse(inputs: Tensor) -> bool:
-    """Whether a float32 product may be done in TF32 or bf16, under which a Gram matrix loses positive definiteness."""
+    """Whether a float32 product may run in TF32 or bf16, under which a Gram matrix loses positive definiteness."""
     return (
         inputs.device.type != "cpu"
         or torch.is_autocast_enabled("cpu")

@@ -1,4 +1,4 @@
-"""A prior over weights as a term of the objective: pulling all members to zero, or each to its own anchor."""
+"""Weight penalties: a prior over weights as a term of the loss, towards zero or towards one anchor per member."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from degp.ensemble import Ensemble, HasParts, Part
 from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
+
+__all__ = ["Penalty", "WeightPenalty", "draw_anchors", "no_penalty"]
 
 Penalty = Callable[[HasParts, int], Float[Tensor, ""]]
 
@@ -24,8 +26,8 @@ class WeightPenalty(nn.Module):
     Args:
         prior: σ₀² of each weight.
         weight: scale; 1 is the prior itself.
-        anchors: a, a set for each of the ensemble's parts, as from `draw_anchors`; without them a = 0. Those of all
-            members are on every rank of a split ensemble.
+        anchors: a, one set per part of the ensemble, from `draw_anchors`; without them a = 0. Every rank of a split
+            ensemble holds those of all members.
     """
 
     def __init__(self, prior: WeightPrior, weight: float = 1.0, anchors: Sequence[Weights] = ()) -> None:
@@ -47,7 +49,7 @@ class WeightPenalty(nn.Module):
 
 
 def draw_anchors(prior: WeightPrior, ensemble: Ensemble, *, generator: torch.Generator | None = None) -> list[Weights]:
-    """One set of weights from the prior for each member, apart from where the member starts; one for a backbone."""
+    """One draw of the weights per member, independent of its initial weights; one for a backbone."""
     return [_draw(prior, part, len(ensemble), generator) for part in ensemble.parts()]
 
 

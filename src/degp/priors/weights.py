@@ -1,4 +1,4 @@
-"""p(w) = N(0, diag σ₀²): the Gaussian prior over a network's weights, as penalty, as draw and as start."""
+"""p(w) = N(0, diag σ₀²): the Gaussian prior over a network's weights: penalty, draws and initial weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+__all__ = ["WeightPrior", "Weights", "as_buffers", "as_weights"]
+
 Weights = dict[str, Tensor]
 
 
@@ -20,23 +22,23 @@ class WeightPrior:
     Other parameters (BatchNorm's, embeddings) have no prior: they are not penalised and keep their values in draws.
 
     Args:
-        weights: one number, or one a layer in the order of the network.
-        biases: likewise.
+        weights: one number, or one per layer in the order of the network.
+        biases: likewise; see `NNGP.bias_variances` for why not a small one. The paper's image networks pass 0.01.
     """
 
     weights: float | Sequence[float] = 2.0
-    biases: float | Sequence[float] = 0.01
+    biases: float | Sequence[float] = 1.0
 
     def __post_init__(self) -> None:
         for name, values in (("weights", self.weights), ("biases", self.biases)):
             least = min(values) if isinstance(values, Sequence) else values
             if not least > 0:
-                raise ValueError(f"the variances of {name} must be positive, but the least is {least}")
+                raise ValueError(f"the variances of {name} must be positive, but the minimum is {least}")
 
     def variances(self, module: nn.Module) -> dict[str, float]:
         """σ₀² of each parameter that has a prior, by name."""
         layers = [(name, layer) for name, layer in module.named_modules() if _has_prior(layer)]
-        weights, biases = (_a_layer(values, len(layers)) for values in (self.weights, self.biases))
+        weights, biases = (_per_layer(values, len(layers)) for values in (self.weights, self.biases))
         known = dict(module.named_parameters())  # a tied parameter once, under its first name
         variances = {
             f"{prefix}.{name}" if prefix else name: weight / _fan_in(parameter) if parameter.ndim > 1 else bias
@@ -61,7 +63,7 @@ class WeightPrior:
         shapes = {name: module.get_parameter(name).shape for name in variances}
         sizes = [shape.numel() for shape in shapes.values()]
         like = next(module.parameters(), torch.empty(0)) if like is None else like
-        # one long draw: filling many small tensors costs more than the numbers themselves
+        # one long draw: filling many small tensors takes longer than drawing the numbers
         flat = torch.randn(num_draws * sum(sizes), dtype=like.dtype, device=like.device, generator=generator)
         pieces = flat.split([num_draws * size for size in sizes])
         if pieces:
@@ -72,7 +74,7 @@ class WeightPrior:
 
     @torch.no_grad()
     def initialise(self, module: nn.Module, *, generator: torch.Generator | None = None) -> nn.Module:
-        """Starts a network from a draw of this prior, in place, and gives it back."""
+        """Initialises a network with a draw of this prior, in place, and returns it."""
         for name, value in self.draw(module, 1, generator=generator).items():
             module.get_parameter(name).copy_(value[0])
         return module
@@ -83,9 +85,9 @@ class WeightPrior:
         """½ Σ (w − a)² / σ₀² over all weights: −log p(w) without its constant.
 
         Args:
-            module: the architecture, which says what is a weight and what a bias, and the fan-in of each.
-            parameters: values by name, with or without a member axis in front.
-            anchors: a by name; zero where there are none.
+            module: the architecture, which tells weights from biases and has the fan-in of each.
+            parameters: values by name, with or without a leading member axis.
+            anchors: a by name; zero by default.
         """
         variances = {name: v for name, v in self.variances(module).items() if name in parameters}
         if not variances:
@@ -95,7 +97,7 @@ class WeightPrior:
 
 
 class _HalfSquares(torch.autograd.Function):
-    """Σᵢ cᵢ ‖wᵢ‖² with gradient 2cᵢwᵢ, in few operations on all tensors at once: on a GPU these are what it costs."""
+    """Σᵢ cᵢ ‖wᵢ‖² with gradient 2cᵢwᵢ, in few operations on all tensors at once: on a GPU their number is the cost."""
 
     @staticmethod
     def forward(ctx: Any, coefficients: Sequence[float], *tensors: Tensor) -> Float[Tensor, ""]:
@@ -107,7 +109,7 @@ class _HalfSquares(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Float[Tensor, ""]) -> tuple[Tensor | None, ...]:
         twice = [2 * c for c in ctx.coefficients]
-        if torch.is_grad_enabled():  # second derivatives are asked for, which the operations on lists do not have
+        if torch.is_grad_enabled():  # for second derivatives, which the operations on lists do not support
             return None, *(c * gradient * w for c, w in zip(twice, ctx.saved_tensors, strict=True))
         return None, *torch._foreach_mul(torch._foreach_mul(ctx.saved_tensors, twice), gradient)
 
@@ -120,19 +122,19 @@ def _fan_in(parameter: Tensor) -> int:
     return parameter[0].numel()
 
 
-def _a_layer(values: float | Sequence[float], num_layers: int) -> Sequence[float]:
+def _per_layer(values: float | Sequence[float], num_layers: int) -> Sequence[float]:
     if not isinstance(values, Sequence):
         return [values] * num_layers
     if len(values) != num_layers:
         raise ValueError(
-            f"variances must be one number or one a layer, but there are {len(values)} for {num_layers} layers "
+            f"variances must be one number or one per layer, but there are {len(values)} for {num_layers} layers "
             f"(linear, convolution and recurrent ones count)"
         )
     return values
 
 
 def as_buffers(weights: Weights) -> nn.Module:
-    """Weights held by a module, so that they move and are saved with it."""
+    """Weights as buffers of a module, which move and are saved with it."""
     module = nn.Module()
     for name, value in weights.items():
         module.register_buffer(name.replace(".", "/"), value)  # a buffer's name cannot hold a dot
@@ -140,5 +142,5 @@ def as_buffers(weights: Weights) -> nn.Module:
 
 
 def as_weights(module: nn.Module) -> Weights:
-    """The way back from `as_buffers`."""
+    """The inverse of `as_buffers`."""
     return {name.replace("/", "."): value for name, value in module.named_buffers()}

@@ -1,4 +1,4 @@
-"""The page's charts: an evaluation's curves as SVG that takes its colours and its font from the page around it."""
+"""Charts of the report page: the curves of an evaluation as inline SVG in the colours and the font of the page."""
 
 import io
 import re
@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from degp.report.evaluation import Evaluation
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Matplotlib wants hexadecimal colours; each stands for a colour of the page, which knows light from dark.
+__all__ = ["Chart", "draw_charts"]
+
+# Placeholders, because matplotlib accepts no CSS variables; the page defines the colours, for light and dark mode.
 INK, MUTED, GRID, OURS, BASELINE, BAD = "#010101", "#020202", "#030303", "#040404", "#050505", "#060606"
 PAGE_COLOURS = {
     INK: "var(--ink)",
@@ -42,12 +46,10 @@ STYLE: dict[str, Any] = {
     "legend.fontsize": 9,
 }
 
-Evaluation = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with the words around it."""
+    """A chart with its title and caption."""
 
     name: str
     title: str
@@ -55,8 +57,8 @@ class Chart:
     svg: str
 
 
-def charts(evaluation: Evaluation, baseline: Evaluation | None) -> list[Chart]:
-    """The charts of the evaluation's task, our curve over that of the baseline where there is one."""
+def draw_charts(evaluation: Evaluation, baseline: Evaluation | None) -> list[Chart]:
+    """The charts of an evaluation, each with the curve of the baseline if there is one."""
     drawn = REGRESSION if evaluation["task"] == "regression" else CLASSIFICATION
     theirs = baseline["curves"] if baseline else None
     return [
@@ -66,22 +68,22 @@ def charts(evaluation: Evaluation, baseline: Evaluation | None) -> list[Chart]:
 
 
 def _coverage(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    _shares(axes, ours["coverage"], theirs and theirs["coverage"], x="expected", y="observed")
-    axes.set(xlabel="level of the interval", ylabel="share of rows inside")
+    _fractions(axes, ours["coverage"], theirs and theirs["coverage"], x="expected", y="observed")
+    axes.set(xlabel="nominal level of the interval", ylabel="observed coverage")
 
 
 def _calibration(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    _shares(axes, ours["calibration"], theirs and theirs["calibration"], x="expected", y="observed")
-    axes.set(xlabel="predicted quantile", ylabel="share of targets below it")
+    _fractions(axes, ours["calibration"], theirs and theirs["calibration"], x="expected", y="observed")
+    axes.set(xlabel="predicted quantile level", ylabel="fraction of targets below")
 
 
 def _reliability(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    _shares(axes, ours["reliability"], theirs and theirs["reliability"], x="confidence", y="accuracy", marker="o")
+    _fractions(axes, ours["reliability"], theirs and theirs["reliability"], x="confidence", y="accuracy", marker="o")
     axes.set(xlabel="confidence", ylabel="accuracy")
 
 
-def _shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str, y: str, marker: str = "") -> None:
-    """Observed against expected shares, both from 0 to 1, with the diagonal on which they should lie."""
+def _fractions(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str, y: str, marker: str = "") -> None:
+    """Observed against expected fractions, with the diagonal of perfect calibration."""
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     _band(axes, ours[x], ours)
     if theirs:
@@ -98,11 +100,11 @@ def _shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str
 
 def _pit(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     curve = ours["pit"]
-    axes.axhspan(curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="expected by chance")
+    axes.axhspan(curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="99 % if calibrated")
     axes.stairs(curve["counts"], curve["edges"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="this model")
     if theirs:
         axes.stairs(theirs["pit"]["counts"], curve["edges"], color=BASELINE, linewidth=1.6, label="deep ensemble")
-    axes.set(xlim=(0, 1), xlabel="place in the predicted distribution", ylabel="rows")
+    axes.set(xlim=(0, 1), xlabel="probability integral transform (PIT)", ylabel="rows")
     axes.xaxis.set_major_locator(_fifths())
     axes.xaxis.set_major_formatter(_percents())
     axes.margins(y=0.28)
@@ -117,7 +119,7 @@ def _widths(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     if theirs:
         other = theirs["sharpness"]
         axes.stairs(other["total"], other["edges"], color=BASELINE, linewidth=1.6, label="total, deep ensemble")
-    axes.set(xlabel="standard deviation, in the target's units", ylabel="rows")
+    axes.set(xlabel="predicted standard deviation, in units of the target", ylabel="rows")
     axes.set_xlim(left=0)
     axes.legend()
     axes.grid(False, axis="x")
@@ -125,9 +127,9 @@ def _widths(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
 
 def _confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     curve = ours["sharpness"]
-    both = [right + wrong for right, wrong in zip(curve["right"], curve["wrong"], strict=True)]
+    both = [correct + wrong for correct, wrong in zip(curve["correct"], curve["wrong"], strict=True)]
     axes.stairs(
-        both, curve["edges"], baseline=curve["wrong"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="right"
+        both, curve["edges"], baseline=curve["wrong"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="correct"
     )
     axes.stairs(curve["wrong"], curve["edges"], fill=True, color=BAD, alpha=0.8, linewidth=0, label="wrong")
     axes.set(xlim=(0, 1), xlabel="confidence", ylabel="rows")
@@ -139,18 +141,18 @@ def _confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> No
 
 def _error_by_width(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _predicted_errors(axes, ours, theirs)
-    axes.set(xlabel="predicted error (standard deviation)", ylabel="actual error (root mean square)")
+    axes.set(xlabel="predicted error (standard deviation)", ylabel="observed error (RMSE)")
 
 
-def _error_by_doubt(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+def _error_by_confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _predicted_errors(axes, ours, theirs)
-    axes.set(xlabel="predicted share of mistakes", ylabel="actual share of mistakes")
+    axes.set(xlabel="predicted error rate", ylabel="observed error rate")
     axes.xaxis.set_major_formatter(_percents())
     axes.yaxis.set_major_formatter(_percents())
 
 
 def _predicted_errors(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    """Actual against predicted error of groups of rows, both from 0."""
+    """Observed against predicted error of groups of rows."""
     curve = ours["error_by_uncertainty"]
     _band(axes, curve["predicted"], curve)
     other = theirs["error_by_uncertainty"] if theirs else {"predicted": [], "observed": []}
@@ -176,9 +178,9 @@ def _risk_in_units(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) ->
     axes.set_ylabel("mean absolute error")
 
 
-def _risk_in_shares(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+def _risk_as_rate(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _risk(axes, ours, theirs)
-    axes.set_ylabel("share of mistakes")
+    axes.set_ylabel("error rate")
     axes.yaxis.set_major_formatter(_percents())
 
 
@@ -187,7 +189,7 @@ def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
         if curves:
             curve = curves["risk_coverage"]
             axes.plot(curve["kept"], curve["error"], color=colour, linewidth=width, label=name)
-    axes.set(xlim=(0, 1), xlabel="rows kept, the most certain first")
+    axes.set(xlim=(0, 1), xlabel="fraction of rows kept, most certain first")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(_fifths())
     axes.xaxis.set_major_formatter(_percents())
@@ -195,7 +197,7 @@ def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
 
 
 def _band(axes: "Axes", x: list[float], curve: Evaluation) -> None:
-    axes.fill_between(x, curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="expected by chance")
+    axes.fill_between(x, curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="99 % if calibrated")
 
 
 def _fifths() -> Any:
@@ -207,70 +209,70 @@ def _fifths() -> Any:
 def _percents() -> Any:
     from matplotlib.ticker import FuncFormatter
 
-    return FuncFormatter(lambda share, _: f"{100 * share:.3g} %")
+    return FuncFormatter(lambda fraction, _: f"{100 * fraction:.3g} %")
 
 
 Draw = Callable[..., None]  # axes, ours, theirs
 
 REGRESSION: dict[str, tuple[str, str, Draw]] = {
     "coverage": (
-        "Do intervals hold what they promise?",
-        "On the dashed line they do. Below it intervals are too narrow, above it too wide.",
+        "Coverage of the intervals",
+        "The dashed line is perfect calibration. Below it intervals are too narrow, above it too wide.",
         _coverage,
     ),
     "calibration": (
-        "Do predictions lean to one side?",
-        "On the dashed line they do not. Above it predictions are too high, below it too low.",
+        "Calibration of the quantiles",
+        "The dashed line is perfect calibration. Above it predictions are too high, below it too low.",
         _calibration,
     ),
     "pit": (
-        "Is the predicted distribution right?",
-        "Targets should fall everywhere equally often. A valley says too narrow, a hill too wide, a slope off-centre.",
+        "Histogram of the PIT",
+        "It is uniform if calibrated. U-shaped: too narrow; hump-shaped: too wide; sloped: biased.",
         _pit,
     ),
     "sharpness": (
-        "How wide are the error bars?",
-        "The epistemic part is what more data would remove. Narrower is better only while the intervals still hold.",
+        "Sharpness",
+        "More data would reduce the epistemic part. Narrower error bars are better only if they remain calibrated.",
         _widths,
     ),
     "error_by_uncertainty": (
-        "Are uncertain rows further off?",
-        "Each dot is a group of rows of similar width. On the dashed line they err by as much as they say.",
+        "Predicted and observed error",
+        "Each dot is a group of rows of similar uncertainty. On the dashed line both errors are equal.",
         _error_by_width,
     ),
     "risk_coverage": (
-        "What if only the most certain rows are kept?",
-        "The error should fall to the left, where only the rows with the narrowest intervals are kept.",
+        "Selective prediction",
+        "The error should fall towards the left, where only the rows with the narrowest intervals are kept.",
         _risk_in_units,
     ),
 }
 
 CLASSIFICATION: dict[str, tuple[str, str, Draw]] = {
     "reliability": (
-        "Is it as often right as it is sure?",
-        "On the dashed line it is. Below it the predictions are too sure, above it not sure enough.",
+        "Reliability of the confidence",
+        "The dashed line is perfect calibration. Below it predictions are overconfident, above it underconfident.",
         _reliability,
     ),
     "sharpness": (
-        "How sure is it?",
-        "The further to the right the surer. Mistakes should lie to the left.",
+        "Sharpness",
+        "Confident predictions are on the right. Errors should be on the left.",
         _confidence,
     ),
     "error_by_uncertainty": (
-        "Are uncertain rows more often wrong?",
-        "Each dot is a group of rows of similar uncertainty. On the dashed line they err as often as they say.",
-        _error_by_doubt,
+        "Predicted and observed error rate",
+        "Each dot is a group of rows of similar uncertainty. On the dashed line both rates are equal.",
+        _error_by_confidence,
     ),
     "risk_coverage": (
-        "What if only the most certain rows are kept?",
-        "Mistakes should become fewer to the left, where only the most certain rows are kept.",
-        _risk_in_shares,
+        "Selective prediction",
+        "The error rate should fall towards the left, where only the most certain rows are kept.",
+        _risk_as_rate,
     ),
 }
 
 
 def _svg(name: str, title: str, draw: Callable[["Axes"], None]) -> str:
-    """The drawing as an inline `<svg>` element: as wide as its place, named for readers that do not see."""
+    """The drawing as an inline `<svg>` element that scales with the page and has a title for screen readers."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -283,7 +285,7 @@ def _svg(name: str, title: str, draw: Callable[["Axes"], None]) -> str:
 
 
 def _inline(svg: str, name: str, title: str) -> str:
-    """What of an SVG file an HTML page needs: no prolog, no metadata, its own names, and the page's colours."""
+    """An SVG file without prolog and metadata, with unique ids and the colours of the page."""
     view = svg.partition('viewBox="')[2].partition('"')[0]
     body = svg[svg.index("<defs>") :]
     body = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", body)

@@ -1,6 +1,6 @@
-"""Curves of the report as plain lists, each with what chance alone explains.
+"""Curves of the report as plain lists.
 
-A curve's `low` and `high` bound where chance would keep it in 99 of 100 cases if the predictions were right.
+A curve's `low` and `high` are the 99 % band of its values if the predictions were calibrated.
 """
 
 from typing import Any
@@ -10,29 +10,42 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from degp import metrics
-from degp.report.chance import normal_margin
-from degp.report.outcomes import Classes, Gaussians, plain
+from degp.report.predictions import ClassPredictions, GaussianPredictions, plain
+from degp.report.statistics import MARGIN
 
-GROUP_ROWS, GROUPS = 40, 10  # at least so many rows in a group by uncertainty, at most so many groups
+__all__ = [
+    "class_groups",
+    "confidence_histogram",
+    "confusion",
+    "coverage_curve",
+    "pit_histogram",
+    "quantile_curve",
+    "regression_groups",
+    "reliability",
+    "risk_curve",
+    "sharpness",
+]
+
+GROUP_ROWS, GROUPS = 40, 10  # minimum rows per uncertainty group, maximum number of groups
 
 
-def coverage_curve(data: Gaussians) -> dict[str, Any]:
-    """What central intervals held, for each level, with the band that chance explains."""
+def coverage_curve(data: GaussianPredictions) -> dict[str, Any]:
+    """Coverage of central intervals at each level, with its band."""
     curve = metrics.calibration_curve(*data.columns, num_levels=51)
     return {"expected": plain(curve.expected), "observed": plain(curve.observed)} | _band(
         curve.expected, len(data.mean)
     )
 
 
-def quantile_curve(data: Gaussians) -> dict[str, Any]:
-    """The share of targets below each predicted quantile, with the band that chance explains."""
+def quantile_curve(data: GaussianPredictions) -> dict[str, Any]:
+    """Fraction of targets below each predicted quantile, with its band."""
     expected = torch.linspace(0, 1, 51, dtype=torch.float64)
     below = torch.searchsorted(metrics.pit(*data.columns).flatten().sort().values, expected, right=True)
     return {"expected": plain(expected), "observed": plain(below / len(data.mean))} | _band(expected, len(data.mean))
 
 
-def pit_histogram(data: Gaussians, bins: int = 10) -> dict[str, Any]:
-    """Where in its predicted distribution each target fell: equally often everywhere if the predictions are right."""
+def pit_histogram(data: GaussianPredictions, bins: int = 10) -> dict[str, Any]:
+    """Histogram of the probability integral transform: uniform if the predictions are calibrated."""
     counts = torch.histc(metrics.pit(*data.columns), bins, min=0, max=1)
     N = len(data.mean)
     band = _band(torch.tensor([1 / bins], dtype=torch.float64), N)
@@ -45,8 +58,8 @@ def pit_histogram(data: Gaussians, bins: int = 10) -> dict[str, Any]:
     }
 
 
-def sharpness(data: Gaussians, bins: int = 24) -> dict[str, Any]:
-    """Histograms of the total and the epistemic standard deviation, and the epistemic share of all variance."""
+def sharpness(data: GaussianPredictions, bins: int = 24) -> dict[str, Any]:
+    """Histograms of the total and the epistemic standard deviation, and the epistemic fraction of the variance."""
     total, epistemic = data.std, data.epistemic.sqrt()
     top = 1.0001 * torch.cat([total, epistemic]).max().item()
     return {
@@ -57,24 +70,24 @@ def sharpness(data: Gaussians, bins: int = 24) -> dict[str, Any]:
     }
 
 
-def regression_groups(data: Gaussians, level: float) -> dict[str, Any]:
-    """Rows from narrow to wide in groups of equal number: predicted and actual error (root mean square), coverage."""
+def regression_groups(data: GaussianPredictions, level: float) -> dict[str, Any]:
+    """Equally sized groups of rows from narrow to wide: predicted and observed RMS error, and coverage."""
     groups, (m, v, y) = _groups(data.std), data.columns
     sizes = torch.tensor([len(rows) for rows in groups], dtype=torch.float64)
     predicted = torch.stack([data.variance[rows].mean().sqrt() for rows in groups])
-    chance = normal_margin() / (2 * sizes).sqrt()  # a standard deviation of n normal values is known to 1/√2n
+    margin = MARGIN / (2 * sizes).sqrt()  # relative standard error of a standard deviation from n normal values
     return {
         "count": [len(rows) for rows in groups],
         "predicted": plain(predicted),
         "observed": plain(torch.stack([data.errors[rows].square().mean().sqrt() for rows in groups])),
-        "low": plain((predicted * (1 - chance)).clamp(min=0)),
-        "high": plain(predicted * (1 + chance)),
+        "low": plain((predicted * (1 - margin)).clamp(min=0)),
+        "high": plain(predicted * (1 + margin)),
         "coverage": [metrics.coverage(m[rows], v[rows], y[rows], level) for rows in groups],
     }
 
 
-def class_groups(uncertainty: Float[Tensor, "N"], data: Classes) -> dict[str, Any]:
-    """Rows from certain to uncertain in groups of equal number: predicted and actual share of wrong rows."""
+def class_groups(uncertainty: Float[Tensor, "N"], data: ClassPredictions) -> dict[str, Any]:
+    """Equally sized groups of rows from certain to uncertain: predicted and observed error rate."""
     groups = _groups(uncertainty)
     predicted = torch.stack([1 - data.confidence[rows].mean() for rows in groups])
     return {
@@ -87,47 +100,47 @@ def class_groups(uncertainty: Float[Tensor, "N"], data: Classes) -> dict[str, An
 def risk_curve(
     uncertainty: Float[Tensor, "N"], errors: Bool[Tensor, "N"] | Float[Tensor, "N"], points: int = 50
 ) -> dict[str, Any]:
-    """Mean error of the most certain rows as ever more of them are kept, from 2 % to all."""
+    """Mean error of the most certain rows, as a function of the fraction kept, from 2 % to all."""
     curve = metrics.risk_coverage_curve(uncertainty, errors)
     N = len(uncertainty)
     kept = torch.arange(1, points + 1).mul(N).div(points).ceil().long().sub(1).unique()
     return {"kept": plain(curve.coverage[kept]), "error": plain(curve.risk[kept])}
 
 
-def reliability(data: Classes) -> dict[str, Any]:
-    """Confidence and accuracy of the bins that hold rows, with the band that chance explains."""
+def reliability(data: ClassPredictions) -> dict[str, Any]:
+    """Confidence and accuracy of the non-empty bins, with their band."""
     curve = metrics.reliability_curve(data.probabilities, data.labels)
-    full = curve.count > 0
-    confidence, count = curve.confidence[full], curve.count[full]
+    filled = curve.count > 0
+    confidence, count = curve.confidence[filled], curve.count[filled]
     return {
         "confidence": plain(confidence),
-        "accuracy": plain(curve.accuracy[full]),
+        "accuracy": plain(curve.accuracy[filled]),
         "count": plain(count),
     } | _band(confidence, count)
 
 
-def confidence_histogram(data: Classes, bins: int = 20) -> dict[str, Any]:
-    """How sure the right and the wrong predictions were."""
+def confidence_histogram(data: ClassPredictions, bins: int = 20) -> dict[str, Any]:
+    """Histograms of the confidence of the correct and the wrong predictions."""
     return {
         "edges": plain(torch.linspace(0, 1, bins + 1, dtype=torch.float64)),
-        "right": plain(torch.histc(data.confidence[~data.wrong], bins, min=0, max=1)),
+        "correct": plain(torch.histc(data.confidence[~data.wrong], bins, min=0, max=1)),
         "wrong": plain(torch.histc(data.confidence[data.wrong], bins, min=0, max=1)),
     }
 
 
-def confusion(data: Classes) -> list[list[int]]:
+def confusion(data: ClassPredictions) -> list[list[int]]:
     """Number of rows by true class (outer list) and predicted class (inner list)."""
     C = data.probabilities.shape[1]
     return torch.bincount(data.labels * C + data.predicted, minlength=C * C).view(C, C).tolist()
 
 
 def _groups(uncertainty: Float[Tensor, "N"]) -> list[Int[Tensor, "n"]]:
-    """Row indices from certain to uncertain, in as many groups of equal number as there are rows for."""
+    """Row indices from certain to uncertain, in equally sized groups."""
     groups = min(GROUPS, max(1, len(uncertainty) // GROUP_ROWS))
     return list(uncertainty.argsort(stable=True).tensor_split(groups))
 
 
-def _band(shares: Float[Tensor, "K"], rows: int | Tensor) -> dict[str, Any]:
-    """Where chance alone would stay if `shares` were right, p ± 2.58 √(p(1 − p)/n): to draw, not to test."""
-    margin = normal_margin() * (shares * (1 - shares) / rows).sqrt()
-    return {"low": plain((shares - margin).clamp(0, 1)), "high": plain((shares + margin).clamp(0, 1))}
+def _band(fractions: Float[Tensor, "K"], rows: int | Tensor) -> dict[str, Any]:
+    """Normal approximation p ± 2.58 √(p(1 − p)/n) of observed fractions of n rows: for plots, not for tests."""
+    margin = MARGIN * (fractions * (1 - fractions) / rows).sqrt()
+    return {"low": plain((fractions - margin).clamp(0, 1)), "high": plain((fractions + margin).clamp(0, 1))}

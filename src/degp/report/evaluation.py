@@ -1,7 +1,7 @@
-"""From predictions and what came true to a plain dict: metrics, curves, rows to look at, and a verdict.
+"""Evaluation of predictions on labelled rows, as a plain dict: metrics, curves, notable rows, and a verdict.
 
-The dict holds strings, numbers, lists and None only, so that `json` writes it and `render_page` shows it. A number that
-is undefined or infinite is None.
+The dict holds only strings, numbers, lists and None, so that `json` can write it and `render_page` can show it. NaN and
+infinite numbers become None.
 """
 
 import math
@@ -15,30 +15,42 @@ from torch import Tensor
 
 from degp import metrics
 from degp.metrics.checks import check_at_least, check_open_unit
+from degp.metrics.regression import normal_quantile
 from degp.report import curves
 from degp.report import verdict as rules
-from degp.report.chance import CHANCE, bootstrap, normal_margin, rank_correlation
-from degp.report.outcomes import Array, Classes, Gaussians, classes, finite, gaussians
+from degp.report.predictions import (
+    Array,
+    ClassPredictions,
+    GaussianPredictions,
+    class_predictions,
+    finite,
+    gaussian_predictions,
+)
+from degp.report.statistics import CONFIDENCE, bootstrap_intervals, rank_correlation
+
+__all__ = ["Evaluation", "Metric", "evaluate_classification", "evaluate_regression"]
+
+Evaluation = dict[str, Any]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """A metric in the report.
 
     Attributes:
-        unit: "share", "target" (that of the targets), "nats" or "plain".
-        best: "lower", "higher", the number to be met, or None where neither is better by itself.
+        unit: "fraction", "target" (that of the targets), "nats" or "plain".
+        best: "lower", "higher", the ideal value, or None if neither is better by itself.
         compute: its value from the columns of the data.
-        least: the lowest value that it can have; an interval does not reach below it.
+        minimum: the lowest possible value, which clips its interval.
     """
 
     label: str
     unit: str
     best: str | float | None
     compute: Callable[..., float]
-    least: float = 0.0
+    minimum: float = 0.0
 
 
 def evaluate_regression(
@@ -51,26 +63,26 @@ def evaluate_regression(
     resamples: int = 500,
     extremes: int = 5,
     generator: torch.Generator,
-) -> dict[str, Any]:
-    """How far the error bars of one real output can be trusted, as a plain dict.
+) -> Evaluation:
+    """Calibration, sharpness and accuracy of the error bars of one real output, as a plain dict.
 
     Args:
-        mean: predictions, (N,), like the other three; for several outputs call once for each.
-        total_variance: of a new target: epistemic variance plus noise.
-        level: of the intervals that the verdict is about.
-        resamples: of the bootstrap, and repetitions with right error bars; 500 take a minute at 100,000 rows.
+        mean: predictions, (N,), as are the other three; for several outputs, call once per output.
+        total_variance: of a new target: epistemic variance plus noise variance.
+        level: of the intervals that the verdict is based on.
+        resamples: of the bootstrap and of the simulated calibrated model; 500 take a minute for 100,000 rows.
         extremes: how many of the most and of the least certain rows to list.
     """
     check_open_unit("level", level)
-    data = gaussians(mean, epistemic_variance, total_variance, targets)
-    measured = _measure(_regression_measures(level), data.columns, resamples=resamples, generator=generator)
+    data = gaussian_predictions(mean, epistemic_variance, total_variance, targets)
+    metric_values = _measure(_regression_metrics(level), data.columns, resamples=resamples, generator=generator)
     groups = curves.regression_groups(data, level)
     order = data.std.argsort(stable=True).tolist()
     return {
         "task": "regression",
         "rows": len(data.mean),
         "level": level,
-        "metrics": measured,
+        "metrics": metric_values,
         "curves": {
             "coverage": curves.coverage_curve(data),
             "calibration": curves.quantile_curve(data),
@@ -81,7 +93,7 @@ def evaluate_regression(
         },
         "most_certain": [_interval_row(data, row, level) for row in order[:extremes]],
         "least_certain": [_interval_row(data, row, level) for row in order[::-1][:extremes]],
-        "verdict": _regression_verdict(data, level, measured, groups, resamples=resamples, generator=generator),
+        "verdict": _regression_verdict(data, level, metric_values, groups, resamples=resamples, generator=generator),
     }
 
 
@@ -94,19 +106,19 @@ def evaluate_classification(
     resamples: int = 500,
     extremes: int = 5,
     generator: torch.Generator,
-) -> dict[str, Any]:
-    """How far predicted class probabilities can be trusted, as a plain dict.
+) -> Evaluation:
+    """Calibration, sharpness and accuracy of predicted class probabilities, as a plain dict.
 
     Args:
         probabilities: of each class, (N, C).
-        epistemic: what more data would remove of each prediction's entropy, in nats, (N,).
+        epistemic: mutual information of each prediction, in nats, (N,): the part of its entropy that more data removes.
         labels: index of the true class, (N,).
-        class_names: one a column of the probabilities.
-        resamples: as in `evaluate_regression`, and so is `extremes`.
+        class_names: one per column of the probabilities.
+        resamples: as in `evaluate_regression`, like `extremes`.
     """
-    data = classes(probabilities, epistemic, labels)
+    data = class_predictions(probabilities, epistemic, labels)
     names = _names(class_names, data.probabilities.shape[1])
-    measured = _measure(CLASSIFICATION, data.columns, resamples=resamples, generator=generator)
+    metric_values = _measure(CLASSIFICATION, data.columns, resamples=resamples, generator=generator)
     reliability = curves.reliability(data)
     uncertainty = metrics.entropy(data.probabilities)
     order = uncertainty.argsort(stable=True).tolist()
@@ -114,7 +126,7 @@ def evaluate_classification(
         "task": "classification",
         "rows": len(data.labels),
         "classes": names,
-        "metrics": measured,
+        "metrics": metric_values,
         "curves": {
             "reliability": reliability,
             "sharpness": curves.confidence_histogram(data),
@@ -124,31 +136,31 @@ def evaluate_classification(
         "confusion": curves.confusion(data),
         "most_certain": [_class_row(data, row, names) for row in order[:extremes]],
         "least_certain": [_class_row(data, row, names) for row in order[::-1][:extremes]],
-        "verdict": _classification_verdict(data, measured, reliability, resamples=resamples, generator=generator),
+        "verdict": _classification_verdict(data, metric_values, reliability, resamples=resamples, generator=generator),
     }
 
 
-def _regression_measures(level: float) -> dict[str, Measure]:
+def _regression_metrics(level: float) -> dict[str, Metric]:
     coverages = {
-        f"coverage_{round(100 * p):d}": Measure(
-            f"Coverage at {rules.percent(p)}", "share", p, lambda m, v, y, p=p: metrics.coverage(m, v, y, p)
+        f"coverage_{round(100 * p):d}": Metric(
+            f"Coverage at {rules.percent(p)}", "fraction", p, lambda m, v, y, p=p: metrics.coverage(m, v, y, p)
         )
         for p in LEVELS
     }
     return {
-        "rmse": Measure("RMSE", "target", "lower", lambda m, v, y: metrics.rmse(m, y)),
-        "mae": Measure("Mean absolute error", "target", "lower", lambda m, v, y: metrics.mae(m, y)),
-        "nll": Measure("Negative log-likelihood", "nats", "lower", metrics.gaussian_nll, -math.inf),
-        "crps": Measure("CRPS", "target", "lower", metrics.crps),
+        "rmse": Metric("RMSE", "target", "lower", lambda m, v, y: metrics.rmse(m, y)),
+        "mae": Metric("Mean absolute error", "target", "lower", lambda m, v, y: metrics.mae(m, y)),
+        "nll": Metric("Negative log-likelihood", "nats", "lower", metrics.gaussian_nll, -math.inf),
+        "crps": Metric("CRPS", "target", "lower", metrics.crps),
         **coverages,
-        "interval_width": Measure(
+        "interval_width": Metric(
             f"Mean width at {rules.percent(level)}",
             "target",
             None,
             lambda m, v, y: metrics.interval_width(v, level),
         ),
-        "calibration_error": Measure("Calibration error", "share", "lower", metrics.calibration_error),
-        "rank_correlation": Measure(
+        "calibration_error": Metric("Calibration error", "fraction", "lower", metrics.calibration_error),
+        "rank_correlation": Metric(
             "Rank correlation, error and width",
             "plain",
             "higher",
@@ -159,24 +171,24 @@ def _regression_measures(level: float) -> dict[str, Measure]:
 
 
 def _detect(uncertainty: Float[Tensor, "N"], wrong: Bool[Tensor, "N"]) -> float:
-    """AUROC of wrong rows by their uncertainty; NaN where all rows are right, or all wrong."""
+    """AUROC of the uncertainty for misclassified rows; NaN if all rows are correct, or all wrong."""
     return math.nan if wrong.all() or not wrong.any() else metrics.auroc(uncertainty, wrong)
 
 
 CLASSIFICATION = {
-    "accuracy": Measure("Accuracy", "share", "higher", lambda p, e, y: metrics.accuracy(p, y)),
-    "nll": Measure("Negative log-likelihood", "nats", "lower", lambda p, e, y: metrics.nll(p, y)),
-    "brier": Measure("Brier score", "plain", "lower", lambda p, e, y: metrics.brier(p, y)),
-    "ece": Measure("Calibration error (ECE)", "share", "lower", lambda p, e, y: metrics.ece(p, y)),
-    "auroc_total": Measure(
-        "Mistakes found (AUROC)",
-        "share",
+    "accuracy": Metric("Accuracy", "fraction", "higher", lambda p, e, y: metrics.accuracy(p, y)),
+    "nll": Metric("Negative log-likelihood", "nats", "lower", lambda p, e, y: metrics.nll(p, y)),
+    "brier": Metric("Brier score", "plain", "lower", lambda p, e, y: metrics.brier(p, y)),
+    "ece": Metric("Calibration error (ECE)", "fraction", "lower", lambda p, e, y: metrics.ece(p, y)),
+    "auroc_total": Metric(
+        "Error detection (AUROC)",
+        "fraction",
         "higher",
         lambda p, e, y: _detect(metrics.entropy(p), p.argmax(-1) != y),
     ),
-    "auroc_epistemic": Measure(
-        "Mistakes found, epistemic",
-        "share",
+    "auroc_epistemic": Metric(
+        "Error detection, epistemic (AUROC)",
+        "fraction",
         "higher",
         lambda p, e, y: _detect(e, p.argmax(-1) != y),
     ),
@@ -184,33 +196,33 @@ CLASSIFICATION = {
 
 
 def _measure(
-    measures: Mapping[str, Measure], columns: Sequence[Tensor], *, resamples: int, generator: torch.Generator
+    measured: Mapping[str, Metric], columns: Sequence[Tensor], *, resamples: int, generator: torch.Generator
 ) -> dict[str, Any]:
-    """Each metric with its bootstrap interval of 95 %; the resampled rows are the same for all of them."""
+    """Each metric with its 95 % bootstrap interval; all metrics share the resampled rows."""
     check_at_least("resamples", resamples, 2)
 
     def values(rows: Tensor) -> Tensor:
         chosen = [column[rows] for column in columns]
-        return torch.tensor([measure.compute(*chosen) for measure in measures.values()], dtype=torch.float64)
+        return torch.tensor([metric.compute(*chosen) for metric in measured.values()], dtype=torch.float64)
 
     N = len(columns[0])
     observed = values(torch.arange(N))
-    ends = bootstrap(values, observed, N, resamples=resamples, generator=generator)
+    ends = bootstrap_intervals(values, observed, N, resamples=resamples, generator=generator)
     triples = torch.cat([observed[None], ends]).T.tolist()
     return {
         name: {
-            "label": measure.label,
-            "unit": measure.unit,
-            "best": measure.best,
+            "label": metric.label,
+            "unit": metric.unit,
+            "best": metric.best,
             "value": finite(value),
-            "low": finite(max(low, measure.least)),
-            "high": finite(min(high, 1.0) if measure.unit == "share" else high),
+            "low": finite(max(low, metric.minimum)),
+            "high": finite(min(high, 1.0) if metric.unit == "fraction" else high),
         }
-        for (name, measure), (value, low, high) in zip(measures.items(), triples, strict=True)
+        for (name, metric), (value, low, high) in zip(measured.items(), triples, strict=True)
     }
 
 
-def _interval_row(data: Gaussians, row: int, level: float) -> dict[str, Any]:
+def _interval_row(data: GaussianPredictions, row: int, level: float) -> dict[str, Any]:
     mean, std, target = (column[row].item() for column in (data.mean, data.std, data.targets))
     half = metrics.interval_width(data.variance[row].view(1, 1), level) / 2
     return {
@@ -225,7 +237,7 @@ def _interval_row(data: Gaussians, row: int, level: float) -> dict[str, Any]:
     }
 
 
-def _class_row(data: Classes, row: int, names: Sequence[str]) -> dict[str, Any]:
+def _class_row(data: ClassPredictions, row: int, names: Sequence[str]) -> dict[str, Any]:
     return {
         "row": row,
         "prediction": names[int(data.predicted[row])],
@@ -233,14 +245,14 @@ def _class_row(data: Classes, row: int, names: Sequence[str]) -> dict[str, Any]:
         "target": names[int(data.labels[row])],
         "entropy": metrics.entropy(data.probabilities[row : row + 1]).item(),
         "epistemic": data.epistemic[row].item(),
-        "right": not data.wrong[row].item(),
+        "correct": not data.wrong[row].item(),
     }
 
 
 def _regression_verdict(
-    data: Gaussians,
+    data: GaussianPredictions,
     level: float,
-    measured: dict[str, Any],
+    metric_values: dict[str, Any],
     groups: dict[str, Any],
     *,
     resamples: int,
@@ -250,24 +262,24 @@ def _regression_verdict(
     curve = metrics.calibration_curve(*data.columns, num_levels=51)
     furthest = (curve.observed - curve.expected).abs().argmax()
     worst = (curve.expected[furthest].item(), curve.observed[furthest].item())
-    by_chance, expected = _if_right(data, resamples=resamples, generator=generator)
+    bound, expected = _interval_bounds(data, resamples=resamples, generator=generator)
     correlation = rank_correlation(data.errors.abs(), data.std)
     findings = [
-        rules.levels_rule(measured["calibration_error"]["value"], by_chance, worst),
+        rules.levels_rule(metric_values["calibration_error"]["value"], bound, worst),
         rules.groups_rule(groups["coverage"], groups["count"]),
         rules.ranking_rule(correlation, N, expected, _fifths_ratio(data)),
         rules.bias_rule(z.mean().item(), z.std(correction=0).item(), N),
         rules.variance_rule(_explained(data)),
     ]
-    held = round(metrics.coverage(*data.columns, level) * N)
-    stretch = z.abs().quantile(level).item() / normal_margin(level)
-    deciding = rules.coverage_rule(held, N, level, stretch)
+    covered = round(metrics.coverage(*data.columns, level) * N)
+    width_factor = z.abs().quantile(level).item() / normal_quantile(level)
+    deciding = rules.coverage_rule(covered, N, level, width_factor)
     return rules.give_verdict(deciding, [finding for finding in findings if finding], rules.INTERVALS)
 
 
 def _classification_verdict(
-    data: Classes,
-    measured: dict[str, Any],
+    data: ClassPredictions,
+    metric_values: dict[str, Any],
     reliability: dict[str, Any],
     *,
     resamples: int,
@@ -279,56 +291,56 @@ def _classification_verdict(
     ]
     heaviest = weighted.index(max(weighted))
     worst = (reliability["confidence"][heaviest], reliability["accuracy"][heaviest])
-    by_chance, expected = _if_sure(data, resamples=resamples, generator=generator)
+    bound, expected = _probability_bounds(data, resamples=resamples, generator=generator)
     wrong, N = int(data.wrong.sum()), len(data.labels)
     auroc = _detect(metrics.entropy(data.probabilities), data.wrong)
     majority = data.labels.bincount().max().item() / N
     findings = [
-        rules.reliability_rule(measured["ece"]["value"], by_chance, worst),
-        rules.detection_rule(auroc, measured["auroc_total"]["low"] or 0.0, wrong, expected),
+        rules.reliability_rule(metric_values["ece"]["value"], bound, worst),
+        rules.detection_rule(auroc, metric_values["auroc_total"]["low"] or 0.0, wrong, expected),
         rules.majority_rule(1 - wrong / N, majority),
     ]
     return rules.give_verdict(rules.confidence_rule(data.confidence, N - wrong), findings, rules.PROBABILITIES)
 
 
-def _if_right(data: Gaussians, *, resamples: int, generator: torch.Generator) -> tuple[float, float]:
-    """If the error bars were right: the calibration error chance stays below, the rank correlation it stays above."""
+def _interval_bounds(data: GaussianPredictions, *, resamples: int, generator: torch.Generator) -> tuple[float, float]:
+    """99 % bounds if the error bars were calibrated: the calibration error is below, the rank correlation above."""
     zero, one = torch.zeros_like(data.mean)[:, None], torch.ones_like(data.mean)[:, None]
-    repeated = []
+    simulated = []
     for _ in range(resamples):
         z = torch.randn(len(data.mean), generator=generator, dtype=torch.float64)
         error = metrics.calibration_error(zero, one, z[:, None])
-        repeated.append([error, rank_correlation((data.std * z).abs(), data.std)])
-    return _extremes(repeated)
+        simulated.append([error, rank_correlation((data.std * z).abs(), data.std)])
+    return _bounds(simulated)
 
 
-def _if_sure(data: Classes, *, resamples: int, generator: torch.Generator) -> tuple[float, float]:
-    """If the probabilities were right: the ECE chance stays below, the AUROC of mistakes it stays above."""
+def _probability_bounds(data: ClassPredictions, *, resamples: int, generator: torch.Generator) -> tuple[float, float]:
+    """99 % bounds if the probabilities were calibrated: the ECE is below, the AUROC of error detection above."""
     N, C = data.probabilities.shape
     uncertainty = metrics.entropy(data.probabilities)
-    repeated = []
+    simulated = []
     for _ in range(resamples):
         wrong = torch.rand(N, generator=generator, dtype=torch.float64) >= data.confidence
-        labels = (data.predicted + wrong.long()) % C  # which wrong class it is matters to neither
-        repeated.append([metrics.ece(data.probabilities, labels), _detect(uncertainty, labels != data.predicted)])
-    return _extremes(repeated)
+        labels = (data.predicted + wrong.long()) % C  # neither depends on which wrong class it is
+        simulated.append([metrics.ece(data.probabilities, labels), _detect(uncertainty, labels != data.predicted)])
+    return _bounds(simulated)
 
 
-def _extremes(repeated: list[list[float]]) -> tuple[float, float]:
-    """The quantile at 99 % of the first column, and at 1 % of the second."""
-    first, second = torch.tensor(repeated, dtype=torch.float64).T
-    return first.quantile(CHANCE).item(), second.nanquantile(1 - CHANCE).item()
+def _bounds(simulated: list[list[float]]) -> tuple[float, float]:
+    """The 99 % quantile of the first column and the 1 % quantile of the second."""
+    first, second = torch.tensor(simulated, dtype=torch.float64).T
+    return first.quantile(CONFIDENCE).item(), second.nanquantile(1 - CONFIDENCE).item()
 
 
-def _fifths_ratio(data: Gaussians) -> float:
+def _fifths_ratio(data: GaussianPredictions) -> float:
     """Root mean squared error of the least certain fifth of the rows over that of the most certain fifth."""
     order = data.errors[data.std.argsort(stable=True)].square()
     fifth = math.ceil(len(order) / 5)
     return (order[-fifth:].mean() / order[:fifth].mean()).sqrt().item()
 
 
-def _explained(data: Gaussians) -> float:
-    """R² = 1 − Σ(y − m)² / Σ(y − ȳ)²; NaN where all targets are equal."""
+def _explained(data: GaussianPredictions) -> float:
+    """R² = 1 − Σ(y − m)² / Σ(y − ȳ)²; NaN if all targets are equal."""
     spread = (data.targets - data.targets.mean()).square().sum().item()
     return 1 - data.errors.square().sum().item() / spread if spread > 0 else math.nan
 
@@ -337,6 +349,6 @@ def _names(class_names: Sequence[str], columns: int) -> list[str]:
     if len(class_names) != columns:
         raise ValueError(
             f"class_names must hold one name for each of the {columns} columns of probabilities, "
-            f"but hold {len(class_names)}"
+            f"but hold {len(class_names)}; name every class, also those without test rows"
         )
     return [str(name) for name in class_names]

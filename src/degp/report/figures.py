@@ -1,4 +1,4 @@
-"""Figures, drawn with matplotlib from plain arrays."""
+"""Figures drawn with matplotlib."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from degp.files import new_file
+from degp.runtime.files import new_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+__all__ = ["COLOURS", "Band", "band_grid", "bars", "draw_band", "save_figure"]
 
 COLOURS = {"DE": "#b5651d", "rDE": "#7a5195", "RMS": "#2f9e6e", "DE-GP": "#1f5fbf", "NN-GP": "#444444"}
 
 
 @dataclass(frozen=True)
 class Band:
-    """A function of one variable with its uncertainty, ready to draw."""
+    """A function of one variable with its uncertainty: mean and standard deviation at N inputs, M members."""
 
     inputs: Float[Tensor, "N"]
     mean: Float[Tensor, "N"]
@@ -28,7 +30,7 @@ class Band:
 
 
 def draw_band(axes: "Axes", band: Band, data: tuple[Tensor, Tensor], *, colour: str = "#1f5fbf") -> None:
-    """The mean, one and two standard deviations around it, the members as thin lines and the data as dots."""
+    """Draws the mean, one and two standard deviations around it, the members as thin lines and the data as dots."""
     x = band.inputs.numpy()
     mean, std = band.mean.numpy(), band.std.numpy()
     for width, alpha in ((2, 0.15), (1, 0.25)):
@@ -42,7 +44,7 @@ def draw_band(axes: "Axes", band: Band, data: tuple[Tensor, Tensor], *, colour: 
 def band_grid(
     bands: Mapping[tuple[str, str], Band], data: tuple[Tensor, Tensor], *, limits: tuple[float, float] = (-4.0, 4.0)
 ) -> "Figure":
-    """A grid of bands by (row, column), rows and columns in the order in which they come."""
+    """A grid of bands by (row, column), in order of appearance."""
     import matplotlib.pyplot as plt
 
     rows, columns = (list(dict.fromkeys(key[axis] for key in bands)) for axis in (0, 1))
@@ -63,7 +65,7 @@ def band_grid(
 
 
 def bars(values: Mapping[str, float], *, label: str, title: str = "") -> "Figure":
-    """One bar a name, with its value beside it."""
+    """One labelled bar per name."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(4.2, 0.45 * len(values) + 1.0), layout="constrained")
@@ -77,7 +79,7 @@ def bars(values: Mapping[str, float], *, label: str, title: str = "") -> "Figure
 
 
 def save_figure(figure: "Figure", path: Path | str, *, dpi: int = 150) -> Path:
-    """Saves a figure whole or not at all, and closes it."""
+    """Saves a figure atomically and closes it."""
     import matplotlib.pyplot as plt
 
     path = Path(path)

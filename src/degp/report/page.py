@@ -1,4 +1,4 @@
-"""One self-contained HTML page that answers: can I trust these error bars?"""
+"""The report as one self-contained HTML page: verdict, metrics, charts and notable rows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,15 +7,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from degp.files import new_file
-from degp.report.charts import charts
+from degp.report.charts import draw_charts
+from degp.report.evaluation import Evaluation
 from degp.report.results import environment
 from degp.report.verdict import percent
+from degp.runtime.files import new_file
+
+__all__ = ["metric_lines", "number", "render_page"]
 
 Row = Mapping[str, Any]
-Evaluation = dict[str, Any]
 
-CONFUSION_CLASSES = 12  # more do not fit beside each other; then the most frequent confusions are listed
+CONFUSION_CLASSES = 12  # with more classes the matrix is too wide, and the most frequent confusions are listed
 
 
 def render_page(
@@ -27,17 +29,17 @@ def render_page(
     path: Path | str,
     method: str = "DE-GP",
     rows: Sequence[Row] | Mapping[int, Row] | None = None,
-    circumstances: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes the page whole or not at all, and gives its path. It needs no network and no script.
+    """Writes the page atomically and returns its path. The page needs no network and no script.
 
     Args:
         evaluation: from `evaluate_regression` or `evaluate_classification`.
-        baseline: the evaluation of a plain deep ensemble on the same rows, to stand beside it.
+        baseline: the evaluation of a plain deep ensemble on the same rows, for comparison.
         data_summary: facts by name; a list of dicts becomes a table.
-        method: what made the predictions.
-        rows: values by column name, `rows[i]` those of test row i; those listed on the page must be there.
-        circumstances: as from `environment`, which is asked if they are not given.
+        method: the name of the method that made the predictions.
+        rows: `rows[i]` holds the values of test row i by column name; the rows listed on the page must be present.
+        provenance: versions, hardware and commit; by default those of `environment`.
     """
     _check_same_rows(evaluation, baseline)
     html = _template().render(
@@ -48,10 +50,10 @@ def render_page(
         facts={name: value for name, value in data_summary.items() if not _is_table(value)},
         tables={name: _table(value) for name, value in data_summary.items() if _is_table(value)},
         metrics=metric_lines(evaluation, baseline),
-        charts=charts(evaluation, baseline),
+        charts=draw_charts(evaluation, baseline),
         confusion=_confusion(evaluation),
         certain=[_rows(evaluation, which, rows or {}) for which in ("most_certain", "least_certain")],
-        circumstances=_circumstances(circumstances or environment()),
+        provenance=_provenance(provenance or environment()),
     )
     path = Path(path)
     with new_file(path) as draft:
@@ -60,8 +62,8 @@ def render_page(
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A value for reading: so many significant digits, a dash for what is missing, other things as they are."""
-    if getattr(value, "ndim", None) == 0:  # of numpy or torch
+    """A value for display: `digits` significant digits, a dash if it is missing, text unchanged."""
+    if getattr(value, "ndim", None) == 0:  # a NumPy or torch scalar
         value = value.item()
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
@@ -89,12 +91,12 @@ def _check_same_rows(evaluation: Evaluation, baseline: Evaluation | None) -> Non
         if baseline and baseline[name] != evaluation[name]:
             raise ValueError(
                 f"baseline must be an evaluation on the same rows, but its {name} is {baseline[name]!r} "
-                f"where the evaluation's is {evaluation[name]!r}"
+                f"and that of the evaluation is {evaluation[name]!r}; evaluate both on the same table"
             )
 
 
 def metric_lines(evaluation: Evaluation, baseline: Evaluation | None = None) -> list[dict[str, Any]]:
-    """A line for each metric: its name, what is best, and a cell for each method."""
+    """One line per metric: its label, its ideal value, and one cell per method."""
     theirs = baseline["metrics"] if baseline else {}
     lines = []
     for name, ours in evaluation["metrics"].items():
@@ -103,19 +105,19 @@ def metric_lines(evaluation: Evaluation, baseline: Evaluation | None = None) -> 
         winner = _winner(*entries) if len(entries) == 2 else None
         if winner is not None:
             cells[winner]["better"] = True
-        lines.append({"label": ours["label"], "best": _aim(ours), "cells": cells})
+        lines.append({"label": ours["label"], "best": _ideal(ours), "cells": cells})
     return lines
 
 
 def _cell(entry: Row) -> dict[str, Any]:
-    write = percent if entry["unit"] == "share" else number
-    ends = percent if entry["unit"] == "share" else partial(number, digits=3)
+    write = percent if entry["unit"] == "fraction" else number
+    ends = percent if entry["unit"] == "fraction" else partial(number, digits=3)
     value = write(entry["value"]) if entry["value"] is not None else "–"
     low, high = (ends(entry[key]) if entry[key] is not None else "–" for key in ("low", "high"))
     return {"value": value, "interval": f"{low.removesuffix(' %')} to {high}", "better": False}
 
 
-def _aim(entry: Row) -> str:
+def _ideal(entry: Row) -> str:
     best = entry["best"]
     return {"lower": "lower is better", "higher": "higher is better", None: ""}.get(best) or (
         f"{percent(best)} is best" if best else ""
@@ -123,7 +125,7 @@ def _aim(entry: Row) -> str:
 
 
 def _winner(first: Row, second: Row) -> int | None:
-    """Which of two is better, 0 or 1; None if their intervals overlap or neither can be called better."""
+    """Index of the better one; None if their intervals overlap or the metric has no ideal value."""
     entries = (first, second)
     if first["best"] is None or any(entry[key] is None for entry in entries for key in ("value", "low", "high")):
         return None
@@ -139,7 +141,7 @@ def _loss(entry: Row) -> float:
 
 
 def _confusion(evaluation: Evaluation) -> dict[str, Any] | None:
-    """The confusion matrix with its classes, or where it is too large the most frequent confusions."""
+    """The confusion matrix with its classes or, if it is too large, the most frequent confusions."""
     if evaluation["task"] != "classification":
         return None
     names, matrix = evaluation["classes"], evaluation["confusion"]
@@ -151,16 +153,16 @@ def _confusion(evaluation: Evaluation) -> dict[str, Any] | None:
 
 
 def _rows(evaluation: Evaluation, which: str, values: Sequence[Row] | Mapping[int, Row]) -> dict[str, Any]:
-    """The most or least certain rows as a table: what was said, what came true, and the row's values."""
-    say = _interval if evaluation["task"] == "regression" else _class
+    """The most or least certain rows as a table: prediction, target, and the values of the row."""
+    describe = _interval if evaluation["task"] == "regression" else _class
     entries = evaluation[which]
-    ours = _table([{"Row": entry["row"]} | say(entry) for entry in entries])
-    given = _table([values[entry["row"]] if values else {} for entry in entries])  # apart: names may be the same
+    ours = _table([{"Row": entry["row"]} | describe(entry) for entry in entries])
+    given = _table([values[entry["row"]] if values else {} for entry in entries])  # separate: column names may coincide
     return {
         "title": which.replace("_", " ").capitalize() + " rows",
         "names": ours["names"] + given["names"],
         "lines": [first + second for first, second in zip(ours["lines"], given["lines"], strict=True)],
-        "good": [entry["inside" if evaluation["task"] == "regression" else "right"] for entry in entries],
+        "good": [entry["inside" if evaluation["task"] == "regression" else "correct"] for entry in entries],
     }
 
 
@@ -175,13 +177,13 @@ def _interval(entry: Row) -> dict[str, Any]:
 def _class(entry: Row) -> dict[str, Any]:
     return {
         "Predicted": f"{entry['prediction']} ({percent(entry['confidence'])})",
-        "True": f"{entry['target']}, {'right' if entry['right'] else 'wrong'}",
+        "True": f"{entry['target']}, {'correct' if entry['correct'] else 'wrong'}",
         "Entropy (epistemic)": f"{number(entry['entropy'], 3)} ({number(entry['epistemic'], 3)})",
     }
 
 
-def _circumstances(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts about software and machine; not the command, whose paths are nobody else's business."""
+def _provenance(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Software and hardware, without the command, whose paths may be private."""
     versions = dict(known.get("versions", {}))
     named = {name: known[name] for name in ("date", "python", "system", "device", "cores", "commit") if name in known}
     return {name: value for name, value in (versions | named).items() if value is not None}
@@ -192,6 +194,6 @@ def _is_table(value: Any) -> bool:
 
 
 def _table(lines: Sequence[Row]) -> dict[str, Any]:
-    """Column names in the order in which they come, and the cells under them."""
+    """Column names in order of appearance, and the cells."""
     names = list(dict.fromkeys(name for line in lines for name in line))
     return {"names": names, "lines": [[line.get(name) for name in names] for line in lines]}

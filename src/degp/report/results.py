@@ -1,4 +1,4 @@
-"""Results that can be trusted later: the numbers beside the configuration, versions, hardware and commit."""
+"""Reproducible results: the numbers with their configuration, versions, hardware and commit."""
 
 import os
 import platform
@@ -13,15 +13,17 @@ from typing import Any
 
 import torch
 
-from degp.files import read_json, write_json
+from degp.runtime.files import read_json, write_json
+
+__all__ = ["environment", "load_results", "require_fields", "save_results"]
 
 Record = Mapping[str, Any]
 
 
 def save_results(folder: Path | str, *, config: Record, records: Sequence[Record]) -> Path:
-    """Writes `metrics.json`: a flat list of records, one a run, beside the `config` and the `environment`.
+    """Writes `metrics.json`: a flat list of records, one per run, with the `config` and the `environment`.
 
-    A `note` that somebody has written into the config of an earlier `metrics.json` stays.
+    A `note` in the config of an existing `metrics.json` is kept.
     """
     path = Path(folder) / "metrics.json"
     config = dict(config) | _note(path)
@@ -30,10 +32,10 @@ def save_results(folder: Path | str, *, config: Record, records: Sequence[Record
 
 
 def load_results(folder: Path | str, *, fields: Sequence[str] = ()) -> dict[str, Any]:
-    """What `save_results` wrote.
+    """The contents of `metrics.json`, as written by `save_results`.
 
     Args:
-        fields: what every record must have.
+        fields: keys that every record must have.
     """
     path = Path(folder) / "metrics.json"
     results = read_json(path)
@@ -49,12 +51,11 @@ def load_results(folder: Path | str, *, fields: Sequence[str] = ()) -> dict[str,
 
 
 def require_fields(path: Path, records: Any, fields: Sequence[str]) -> None:
-    """That what a file has is a list of records, each with all the fields."""
+    """Raises ValueError unless `records`, read from `path`, is a list of dicts that have all the fields."""
     if not isinstance(records, list):
         raise ValueError(f"{path} must have a list of records, but it has {records!r:.80}; restore it, or delete it")
     for number, record in enumerate(records):
-        there = record if isinstance(record, dict) else {}
-        missing = [field for field in fields if field not in there]
+        missing = [field for field in fields if not isinstance(record, dict) or field not in record]
         if missing:
             raise ValueError(
                 f"every record of {path} must have {', '.join(fields)}, but record {number} has no "
@@ -63,7 +64,7 @@ def require_fields(path: Path, records: Any, fields: Sequence[str]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Where and with what the numbers came to be."""
+    """Date, commit, versions, hardware and command of this process."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -77,8 +78,8 @@ def environment() -> dict[str, Any]:
 
 
 def _command() -> str:
-    """What would do this again, in a shell."""
-    module = getattr(sys.modules["__main__"], "__spec__", None)  # None where a script was started by its name
+    """The shell command that started this process."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)  # None if a script was started by its path
     program = [Path(sys.argv[0]).name] if module is None else ["python", "-m", module.name.removesuffix(".__main__")]
     return shlex.join([*program, *sys.argv[1:]])
 
@@ -92,10 +93,10 @@ def _note(path: Path) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the working tree, marked where the tree has changes of its own; None outside a checkout.
+    """The commit of the working tree, marked if the tree has uncommitted changes; None outside a checkout.
 
-    What experiments write, under `results`, is no such change: each run would mark the next. A copy of the tree without
-    its history says where it is from in the environment variable DEGP_COMMIT.
+    Changes under `results` do not count: each experiment would mark the next. For a copy of the tree without its
+    history, the environment variable DEGP_COMMIT names the commit.
     """
     if "DEGP_COMMIT" in os.environ:
         return os.environ["DEGP_COMMIT"]

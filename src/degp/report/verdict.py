@@ -1,8 +1,8 @@
-"""Can I trust these error bars? The rules, one function each, from plain numbers to a sentence.
+"""The verdict on error bars: rules, one function each, from plain numbers to a sentence.
 
-The first finding decides the status: intervals must hold what they promise, confidence must equal accuracy. Every other
-finding is "good", a "caution", or "unknown" where the rows are too few to say. A rule speaks up when two things meet:
-chance alone does so in fewer than one case in a hundred, and the difference is large enough to matter.
+The first finding decides the status: intervals must cover as many targets as they claim, confidence must equal
+accuracy. Every other finding is "good", a "caution", or "unknown" if there are too few rows. A rule reports a problem
+only if it is significant at 1 % and large enough to matter in practice.
 """
 
 import math
@@ -14,10 +14,30 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from degp.report.chance import CHANCE, chance_range, normal_margin
+from degp.report.statistics import CONFIDENCE, MARGIN, fraction_interval
 
-NEGLIGIBLE = 0.02  # two points more or less do not matter in practice
-UNCLEAR = 0.2  # where chance alone spans twenty points, nothing can be told
+__all__ = [
+    "INTERVALS",
+    "PROBABILITIES",
+    "Finding",
+    "bias_rule",
+    "confidence_rule",
+    "count",
+    "coverage_rule",
+    "detection_rule",
+    "give_verdict",
+    "groups_rule",
+    "levels_rule",
+    "majority_rule",
+    "percent",
+    "points",
+    "ranking_rule",
+    "reliability_rule",
+    "variance_rule",
+]
+
+NEGLIGIBLE = 0.02  # differences of two percentage points do not matter in practice
+INCONCLUSIVE = 0.2  # sampling variation of twenty percentage points hides any problem
 
 INTERVALS = {
     "trust": "Trust them",
@@ -25,16 +45,16 @@ INTERVALS = {
     "underconfident": "Too wide",
     "cannot_tell": "Cannot tell",
 }
-PROBABILITIES = INTERVALS | {"overconfident": "Too sure", "underconfident": "Not sure enough"}
+PROBABILITIES = INTERVALS | {"overconfident": "Overconfident", "underconfident": "Underconfident"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found.
+    """The result of one rule.
 
     Attributes:
         rule: its name.
-        grade: for the deciding rule the status, else "good", "caution" or "unknown".
+        grade: for the deciding rule the status, otherwise "good", "caution" or "unknown".
         text: a sentence without its full stop.
     """
 
@@ -46,7 +66,7 @@ class Finding:
 def give_verdict(deciding: Finding, others: Sequence[Finding], headlines: dict[str, str]) -> dict[str, Any]:
     """Status, headline, one sentence and all reasons, as plain values."""
     cautious = deciding.grade == "trust" and any(finding.grade == "caution" for finding in others)
-    headline = headlines[deciding.grade] + (", with care" if cautious else "")
+    headline = headlines[deciding.grade] + (", with caution" if cautious else "")
     return {
         "status": deciding.grade,
         "headline": headline,
@@ -55,205 +75,201 @@ def give_verdict(deciding: Finding, others: Sequence[Finding], headlines: dict[s
     }
 
 
-def coverage_rule(held: int, rows: int, level: float, stretch: float) -> Finding:
-    """Intervals must hold as many rows as they promise: an exact binomial test.
+def coverage_rule(covered: int, rows: int, level: float, width_factor: float) -> Finding:
+    """Intervals must cover the fraction `level` of the targets: an exact binomial test.
 
     Args:
-        stretch: by what factor the widths would have to change for the intervals to hold exactly `level`.
+        width_factor: what the widths must be multiplied by for a coverage of exactly `level`.
     """
-    low, high = chance_range(torch.full((rows,), level, dtype=torch.float64))
-    share, margin = held / rows, min(NEGLIGIBLE, (1 - level) / 5)
-    said = f"{percent(level)} intervals held {percent(share)} of {count(rows)} ({_expected(low, high)})"
+    low, high = fraction_interval(torch.full((rows,), level, dtype=torch.float64))
+    share, margin = covered / rows, min(NEGLIGIBLE, (1 - level) / 5)
+    observed = f"{percent(level)} intervals cover {percent(share)} of {count(rows)} ({_expected(low, high)})"
     if share < min(low, level - margin):
-        return Finding("coverage", "overconfident", f"{said}; they need {stretch:.2g} × the width")
+        return Finding("coverage", "overconfident", f"{observed}; they need {width_factor:.2g} × the width")
     if share > max(high, level + margin):
-        return Finding("coverage", "underconfident", f"{said}; {stretch:.2g} × the width would do")
-    if high - low > UNCLEAR:
-        return Finding(
-            "coverage", "cannot_tell", f"{said}; more rows are needed to see whether they keep their promise"
-        )
-    return Finding("coverage", "trust", said + _negligible(share, low, high))
+        return Finding("coverage", "underconfident", f"{observed}; {width_factor:.2g} × the width is enough")
+    if high - low > INCONCLUSIVE:
+        return Finding("coverage", "cannot_tell", f"{observed}; more rows are needed to assess the coverage")
+    return Finding("coverage", "trust", observed + _negligible(share, low, high))
 
 
-def confidence_rule(confidence: Float[Tensor, "N"], right: int) -> Finding:
-    """Confidence must equal accuracy: an exact test of the number of right rows, each right as surely as it claims."""
+def confidence_rule(confidence: Float[Tensor, "N"], correct: int) -> Finding:
+    """Mean confidence must equal accuracy: an exact test of the number of correct rows, Poisson binomial."""
     rows = len(confidence)
-    low, high = chance_range(confidence)
-    sure, share = confidence.mean().item(), right / rows
-    said = (
-        f"the predictions were {percent(sure)} sure on average and right for {percent(share)} of {count(rows)} "
+    low, high = fraction_interval(confidence)
+    mean, accuracy = confidence.mean().item(), correct / rows
+    observed = (
+        f"the mean confidence is {percent(mean)}, and {percent(accuracy)} of {count(rows)} are classified correctly "
         f"({_expected(low, high)})"
     )
-    if share < min(low, sure - NEGLIGIBLE):
-        return Finding("confidence", "overconfident", said)
-    if share > max(high, sure + NEGLIGIBLE):
-        return Finding("confidence", "underconfident", said)
-    # chance hardly moves who is sure of every row, but twenty points too much must be bound to show
-    if high - low > UNCLEAR or (1 - UNCLEAR) ** rows > 1 - CHANCE:
-        return Finding(
-            "confidence", "cannot_tell", f"{said}; more rows are needed to see whether they are as sure as right"
-        )
-    return Finding("confidence", "trust", said + _negligible(share, low, high))
+    if accuracy < min(low, mean - NEGLIGIBLE):
+        return Finding("confidence", "overconfident", observed)
+    if accuracy > max(high, mean + NEGLIGIBLE):
+        return Finding("confidence", "underconfident", observed)
+    # a confidence near 1 has a narrow interval on any number of rows, but so few rows would hide an error rate of 20 %
+    if high - low > INCONCLUSIVE or (1 - INCONCLUSIVE) ** rows > 1 - CONFIDENCE:
+        return Finding("confidence", "cannot_tell", f"{observed}; more rows are needed to assess the confidence")
+    return Finding("confidence", "trust", observed + _negligible(accuracy, low, high))
 
 
-def levels_rule(error: float, by_chance: float, worst: tuple[float, float]) -> Finding:
-    """Intervals of all other levels must hold as well: the mean distance against what right intervals would show.
+def levels_rule(error: float, bound: float, worst: tuple[float, float]) -> Finding:
+    """Intervals of all other levels must be calibrated as well: the calibration error against its bound.
 
     Args:
-        error: the calibration error.
-        worst: the level furthest off, and what its intervals held.
+        bound: what the error of calibrated intervals stays below, with probability 99 %.
+        worst: the level with the largest error, and its observed coverage.
     """
     level, observed = worst
-    said = f"averaged over all levels, coverage is off by {points(error)}"
-    return _distance(
+    return _calibration_rule(
         "levels",
         error,
-        by_chance,
-        good=f"Other levels agree: {said}",
-        caution=f"Other levels are off: {said}",
-        worst=f"{percent(level)} intervals held {percent(observed)}",
+        bound,
+        good="Other levels are calibrated",
+        caution="Other levels are miscalibrated",
+        metric="the calibration error, averaged over all levels, is",
+        worst=f"{percent(level)} intervals cover {percent(observed)}",
     )
 
 
-def reliability_rule(error: float, by_chance: float, worst: tuple[float, float]) -> Finding:
-    """Confidence must equal accuracy among sure and unsure rows alike: the ECE against that of right confidence.
+def reliability_rule(error: float, bound: float, worst: tuple[float, float]) -> Finding:
+    """Confidence must equal accuracy in every confidence bin: the ECE against its bound.
 
     Args:
-        error: the expected calibration error.
-        worst: confidence and accuracy of the bin that adds most to it.
+        bound: what the ECE of calibrated probabilities stays below, with probability 99 %.
+        worst: confidence and accuracy of the bin that adds most to the error.
     """
-    sure, right = worst
-    said = f"grouped by confidence, accuracy is off by {points(error)} on average"
-    return _distance(
+    confidence, accuracy = worst
+    return _calibration_rule(
         "reliability",
         error,
-        by_chance,
-        good=f"Sure and unsure rows agree: {said}",
-        caution=f"Confidence cannot be taken at its word: {said}",
-        worst=f"predictions about {percent(sure)} sure were right {percent(right)} of the time",
+        bound,
+        good="High and low confidences are calibrated",
+        caution="Some confidences are miscalibrated",
+        metric="the expected calibration error (ECE) is",
+        worst=f"predictions with a confidence near {percent(confidence)} have an accuracy of {percent(accuracy)}",
     )
 
 
-def _distance(rule: str, error: float, by_chance: float, *, good: str, caution: str, worst: str) -> Finding:
-    """Good where chance explains the error or it is negligible, unknown where chance explains too much."""
-    if error > max(by_chance, NEGLIGIBLE):
-        return Finding(rule, "caution", f"{caution}, and chance explains {points(by_chance)} at most; {worst}")
-    if by_chance > UNCLEAR / 2:
-        return Finding(rule, "unknown", f"Too few rows to look closer: chance alone explains up to {points(by_chance)}")
+def _calibration_rule(
+    rule: str, error: float, bound: float, *, good: str, caution: str, metric: str, worst: str
+) -> Finding:
+    """Good if sampling variation explains the error or the error is negligible; unknown if the variation is large."""
+    if error > max(bound, NEGLIGIBLE):
+        above = f"{points(error)}, above the {points(bound)} that sampling variation explains"
+        return Finding(rule, "caution", f"{caution}: {metric} {above}; {worst}")
+    if bound > INCONCLUSIVE / 2:
+        return Finding(rule, "unknown", f"Too few rows for details: sampling variation explains up to {points(bound)}")
     reason = (
-        f"chance alone explains up to {points(by_chance)}" if error <= by_chance else "that is too little to matter"
+        f"within the {points(bound)} that sampling variation explains" if error <= bound else "negligible in practice"
     )
-    return Finding(rule, "good", f"{good}, and {reason}")
+    return Finding(rule, "good", f"{good}: {metric} {points(error)}, {reason}")
 
 
-def groups_rule(held: Sequence[float], sizes: Sequence[int]) -> Finding | None:
-    """Certain and uncertain rows must be covered alike; None if there are too few rows to group.
+def groups_rule(covered: Sequence[float], sizes: Sequence[int]) -> Finding | None:
+    """Certain and uncertain rows must have the same coverage; None if there are too few rows to group.
 
     Args:
-        held: share of rows inside their interval, from the most certain group to the least certain.
+        covered: coverage of each group, from the most certain group to the least certain.
     """
-    groups = len(held)
+    groups = len(covered)
     if groups < 2:
         return None
-    overall = sum(share * size for share, size in zip(held, sizes, strict=True)) / sum(sizes)
-    chance = 1 - (1 - CHANCE) / groups  # groups are so many tries at a false alarm
-    ranges = [chance_range(torch.full((size,), overall, dtype=torch.float64), chance) for size in sizes]
-    gaps = [max(low - share, share - high) for share, (low, high) in zip(held, ranges, strict=True)]
+    overall = sum(share * size for share, size in zip(covered, sizes, strict=True)) / sum(sizes)
+    confidence = 1 - (1 - CONFIDENCE) / groups  # Bonferroni: one test per group
+    intervals = [fraction_interval(torch.full((size,), overall, dtype=torch.float64), confidence) for size in sizes]
+    gaps = [max(low - share, share - high) for share, (low, high) in zip(covered, intervals, strict=True)]
     worst = max(range(groups), key=gaps.__getitem__)
-    if gaps[worst] <= 0 or abs(held[worst] - overall) <= NEGLIGIBLE:
-        return Finding("groups", "good", "Narrow and wide intervals hold alike, as far as chance can tell")
+    if gaps[worst] <= 0 or abs(covered[worst] - overall) <= NEGLIGIBLE:
+        return Finding("groups", "good", "Narrow and wide intervals have the same coverage, up to sampling variation")
     return Finding(
         "groups",
         "caution",
-        f"Narrow and wide intervals do not hold alike: of {groups} groups from narrow to wide, number {worst + 1} held "
-        f"{percent(held[worst])} ({_expected(*ranges[worst])})",
+        f"Narrow and wide intervals differ in coverage: of {groups} groups from narrow to wide, group {worst + 1} has "
+        f"{percent(covered[worst])} ({_expected(*intervals[worst])})",
     )
 
 
 def ranking_rule(correlation: float, rows: int, expected: float, ratio: float) -> Finding:
-    """Errors must grow with uncertainty: Spearman's correlation, against none and against what the widths promise.
+    """Errors must grow with uncertainty: Spearman's correlation, against zero and against calibrated error bars.
 
     Args:
         correlation: of the absolute errors with the standard deviations; NaN if these are all equal.
-        expected: what right error bars of these widths would reach in all but one case in a hundred.
+        expected: what calibrated error bars of these widths exceed with probability 99 %.
         ratio: error of the least certain fifth of the rows over that of the most certain fifth.
     """
-    said = f"rank correlation {correlation:.2f}"
+    observed = f"rank correlation {correlation:.2f}"
     if math.isnan(correlation):
-        return Finding(
-            "ranking", "unknown", "All error bars are equally wide, so they do not tell good rows from bad ones"
-        )
+        return Finding("ranking", "unknown", "All error bars have the same width, so they cannot rank the rows")
     if correlation < expected:
         return Finding(
             "ranking",
             "caution",
-            f"Errors grow less with uncertainty than they should: {said}, at least {expected:.2f} expected",
+            f"Errors grow less with uncertainty than they should: {observed}, at least {expected:.2f} expected",
         )
-    if correlation * math.sqrt(rows - 1) > normal_margin():
+    if correlation * math.sqrt(rows - 1) > MARGIN:
         return Finding(
             "ranking",
             "good",
-            f"Errors grow with uncertainty: the least certain fifth errs {ratio:.2g} × as much as the most certain",
+            f"Errors grow with uncertainty: the error of the least certain fifth is {ratio:.2g} × that of the most "
+            f"certain fifth",
         )
-    return Finding(
-        "ranking", "unknown", f"Whether errors grow with uncertainty cannot be seen from these rows ({said})"
-    )
+    return Finding("ranking", "unknown", f"These rows do not show whether errors grow with uncertainty ({observed})")
 
 
 def detection_rule(auroc: float, low: float, wrong: int, expected: float) -> Finding:
-    """Wrong rows must be less certain than right ones: the AUROC, against none and against what confidence promises.
+    """Misclassified rows must be less certain: the AUROC, against one half and against calibrated probabilities.
 
     Args:
-        auroc: NaN if every row is right, or every row wrong.
+        auroc: NaN if every row is correct, or every row wrong.
         low: lower end of its bootstrap interval.
-        expected: what right probabilities would reach in all but one case in a hundred.
+        expected: what calibrated probabilities exceed with probability 99 %.
     """
     if math.isnan(auroc):
-        return Finding("detection", "unknown", f"Whether mistakes are uncertain cannot be seen: {wrong} rows are wrong")
-    said = f"a wrong row was less certain than a right one in {percent(auroc)} of all pairs"
+        return Finding("detection", "unknown", f"Error detection cannot be assessed: {wrong} rows are misclassified")
+    observed = f"a misclassified row is less certain than a correct one in {percent(auroc)} of all pairs (AUROC)"
     if auroc < expected:
         return Finding(
             "detection",
             "caution",
-            f"Mistakes show less than they should: {said}, at least {percent(expected)} expected",
+            f"Uncertainty detects fewer errors than it should: {observed}, at least {percent(expected)} expected",
         )
     if low > 0.5:
-        return Finding("detection", "good", f"Mistakes show: {said}")
-    return Finding("detection", "unknown", f"Whether mistakes are uncertain cannot be seen from these rows: {said}")
+        return Finding("detection", "good", f"Uncertainty detects errors: {observed}")
+    return Finding("detection", "unknown", f"These rows do not show whether uncertainty detects errors: {observed}")
 
 
 def bias_rule(mean: float, std: float, rows: int) -> Finding:
-    """Predictions must lean neither way: the standardised errors (y − m)/σ must average to zero."""
-    by_chance = normal_margin() * std / math.sqrt(rows)
-    if rows > 1 and abs(mean) > max(0.1, by_chance):
+    """Predictions must be unbiased: the standardised errors (y − m)/σ must average to zero."""
+    bound = MARGIN * std / math.sqrt(rows)
+    if rows > 1 and abs(mean) > max(0.1, bound):
         direction = "low" if mean > 0 else "high"
         return Finding(
-            "bias", "caution", f"Predictions run too {direction}, on average by {abs(mean):.2g} of their std"
+            "bias",
+            "caution",
+            f"Predictions are too {direction}, by {abs(mean):.2g} of their standard deviation on average",
         )
-    if rows < 2 or by_chance > 0.5:
-        return Finding("bias", "unknown", "Too few rows to see whether predictions lean high or low")
-    return Finding("bias", "good", "Predictions lean neither high nor low")
+    if rows < 2 or bound > 0.5:
+        return Finding("bias", "unknown", "Too few rows to see whether predictions are biased")
+    return Finding("bias", "good", "Predictions are unbiased, neither too high nor too low on average")
 
 
 def variance_rule(explained: float) -> Finding:
-    """Right error bars around useless predictions are of little use: the mean of the targets must be beaten."""
+    """Calibrated error bars around useless predictions are of little use: R² must be positive."""
     if math.isnan(explained):
-        return Finding("skill", "unknown", "The targets are all equal, so predictions cannot be told from their mean")
+        return Finding("skill", "unknown", "All targets are equal, so predictions cannot be compared with their mean")
     if explained <= 0:
         return Finding("skill", "caution", "Predictions are no better than the mean of the test targets")
-    return Finding("skill", "good", f"Predictions explain {percent(explained)} of the targets' variance")
+    return Finding("skill", "good", f"Predictions explain {percent(explained)} of the targets' variance (R²)")
 
 
 def majority_rule(accuracy: float, majority: float) -> Finding:
-    """Right probabilities of useless predictions are of little use: the most frequent class must be beaten."""
-    said = f"{percent(accuracy)} are right, and always saying the most frequent class makes {percent(majority)}"
+    """Calibrated probabilities of useless predictions are of little use: accuracy must exceed the largest class."""
+    observed = f"the accuracy is {percent(accuracy)}, that of the most frequent class {percent(majority)}"
     if majority == 1:
-        return Finding(
-            "skill", "unknown", "All test rows are of one class, so predictions cannot be told from a constant"
-        )
+        return Finding("skill", "unknown", "All test rows are of one class, so accuracy is not informative")
     if accuracy <= majority:
-        return Finding("skill", "caution", f"Predictions are no better than a constant: {said}")
-    return Finding("skill", "good", f"Predictions beat a constant: {said}")
+        return Finding("skill", "caution", f"Predictions are no better than a constant: {observed}")
+    return Finding("skill", "good", f"Predictions are better than a constant: {observed}")
 
 
 def percent(share: float) -> str:
@@ -262,7 +278,7 @@ def percent(share: float) -> str:
 
 
 def points(share: float) -> str:
-    """A difference of shares: 0.037 ↦ "3.7 points"."""
+    """A difference in percentage points: 0.037 ↦ "3.7 points"."""
     return f"{100 * share:.1f} points"
 
 
@@ -272,8 +288,8 @@ def count(rows: int) -> str:
 
 
 def _expected(low: float, high: float) -> str:
-    return f"between {percent(low)} and {percent(high)} expected by chance"
+    return f"{percent(low)} to {percent(high)} expected"
 
 
 def _negligible(share: float, low: float, high: float) -> str:
-    return "" if low <= share <= high else ": more than chance, but too little to matter"
+    return "" if low <= share <= high else ": a significant difference, but negligible in practice"

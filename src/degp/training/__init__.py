@@ -1,13 +1,25 @@
 """⑤⑥ Training: one step, the loop around it, and checkpoints that lose nothing."""
 
-from degp.training.checkpoint import CheckpointError as CheckpointError
-from degp.training.checkpoint import Checkpoints as Checkpoints
-from degp.training.checkpoint import epoch_of as epoch_of
-from degp.training.history import History as History
-from degp.training.loop import fit as fit
-from degp.training.step import NonFiniteLossError as NonFiniteLossError
-from degp.training.step import TrainState as TrainState
-from degp.training.step import step as step
-from degp.training.stepping import Captured as Captured
-from degp.training.stepping import Eager as Eager
-from degp.training.stepping import Stepping as Stepping
+from degp.training.checkpoints import CheckpointError, Checkpoints, epoch_of
+from degp.training.graphs import adam
+from degp.training.history import History
+from degp.training.loop import fit
+from degp.training.plan import EarlyStopping, Plan
+from degp.training.step import NonFiniteLossError, TrainState
+from degp.training.stepping import Captured, Eager, Stepping
+
+__all__ = [
+    "Captured",
+    "CheckpointError",
+    "Checkpoints",
+    "Eager",
+    "EarlyStopping",
+    "History",
+    "NonFiniteLossError",
+    "Plan",
+    "Stepping",
+    "TrainState",
+    "adam",
+    "epoch_of",
+    "fit",
+]

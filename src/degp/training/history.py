@@ -1,7 +1,9 @@
-"""What a training run was like: one record an epoch."""
+"""The history of a training run: one record per epoch."""
 
 from dataclasses import dataclass, field
 from typing import Any
+
+__all__ = ["History"]
 
 Record = dict[str, Any]
 
@@ -13,7 +15,7 @@ class History:
     records: list[Record] = field(default_factory=list)
 
     def column(self, name: str) -> list[Any]:
-        """One quantity over the epochs; None where it was not measured."""
+        """One quantity over the epochs; None for an epoch that has none."""
         if not any(name in record for record in self.records):
             known = sorted({key for record in self.records for key in record})
             raise KeyError(f"no record has {name!r}; there are {', '.join(known) or 'no records yet'}")

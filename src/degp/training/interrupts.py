@@ -1,4 +1,4 @@
-"""Ctrl-C between two steps and never within one, so that what is saved then can be gone on with exactly."""
+"""Ctrl-C between two steps and never within one, so that the state saved then can be resumed exactly."""
 
 import signal
 import threading
@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+__all__ = ["held_interrupts"]
+
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Lets Ctrl-C wait for the end of the block; a second one falls at once.
+    """Defers Ctrl-C to the end of the block; a second one takes effect at once.
 
-    Only where Ctrl-C raises KeyboardInterrupt: a handler of the user's own stays in place.
+    Does nothing if Ctrl-C does not raise KeyboardInterrupt: a custom handler stays in place.
     """
-    if threading.current_thread() is not threading.main_thread() or not _raises():
+    if threading.current_thread() is not threading.main_thread() or not _raises_interrupt():
         yield
         return
     waiting = False
@@ -33,5 +35,5 @@ def held_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _raises() -> bool:
+def _raises_interrupt() -> bool:
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler

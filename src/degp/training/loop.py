@@ -5,27 +5,28 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.modules.conv import _ConvNd
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from degp.data import check_inputs
-from degp.distributed import Mesh, require_same
 from degp.ensemble import Ensemble
-from degp.execution import kept_randomness, no_denormals
-from degp.objectives import Objective
-from degp.training.checkpoint import CheckpointError, Checkpoints
+from degp.methods import Method, batch_loss
+from degp.runtime.cpu import no_denormals
+from degp.runtime.distributed import Mesh, require_same
+from degp.runtime.execution import kept_randomness
+from degp.training.averaging import average_statistics
+from degp.training.checkpoints import CheckpointError, Checkpoints
 from degp.training.history import History
+from degp.training.plan import EarlyStopping, Plan
 from degp.training.progress import progress_bar
-from degp.training.replicas import average_statistics
 from degp.training.step import NonFiniteLossError, TrainState, no_order
-from degp.training.stepping import Eager, Stepping
 from degp.typing import Batch, Loss
+
+__all__ = ["fit"]
 
 _log = logging.getLogger(__name__)
 
@@ -35,162 +36,172 @@ Validation = Callable[[Ensemble], Mapping[str, float]]
 def fit(
     ensemble: Ensemble,
     data: Batch,
-    objective: Objective,
+    method: Method,
+    plan: Plan | None = None,
     *,
-    epochs: int,
+    epochs: int | None = None,
     batch_size: int | None = None,
-    batches_per_epoch: int | None = None,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     scheduler: LRScheduler | Sequence[LRScheduler] = (),
     validation: Batch | Validation | None = None,
-    stop: Callable[[History], bool] = lambda history: False,
-    max_seconds: float | None = None,
-    stepping: Stepping = Eager(),
-    checkpoints: Checkpoints | None = None,
-    resume: bool = False,
     generator: torch.Generator | None = None,
     progress: bool | None = None,
 ) -> History:
-    """Trains the ensemble, and the objective's own parameters, in place.
+    """Trains the ensemble, and the method's own parameters, in place.
 
     Args:
         ensemble: on the device where it is to be trained; the data must be there too. Where it is split over ranks
             (`Ensemble.split`), every rank calls `fit` with its own block and the same of everything else.
         data: the training set; whole on every rank, replicas take their parts of each batch.
-        objective: from `objectives`, or any callable of that form.
-        epochs: passes over the data.
-        batch_size: largest batch; an epoch is split evenly. All data at once by default.
-        batches_per_epoch: at most; where the data have more, an epoch is so many batches of rows drawn anew, and what
-            is done after each epoch comes sooner.
+        method: from `methods`, or anything with the form of `methods.Method`; give `predict` the same value.
+        plan: how to train.
+        epochs: instead of a plan, for `Plan(epochs, batch_size)`.
+        batch_size: likewise.
         optimizer: one or several torch optimisers; Adam with learning rate 1e-3 by default.
         scheduler: torch schedulers, stepped after each epoch.
-        validation: data on which the objective's terms are measured after each epoch, or a function that measures
-            whatever it likes.
-        stop: asked after each epoch whether to end early.
-        max_seconds: end after this time of training, at the end of a step.
-        stepping: `Eager`, or `Captured` for whole steps as CUDA graphs; also the place for augmentation and precision.
-        checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
-        resume: go on from the newest checkpoint, if there is one; equal to never having stopped, to the bit.
-        generator: for the order of the data and all draws of the objective; one seeded by chance by default.
+        validation: data on which the method's loss is measured after each epoch, or a function that returns scores.
+        generator: for the order of the data and all draws of the method; by default seeded at random.
         progress: a progress bar; by default where the output is a terminal.
     """
+    plan = _plan(plan, epochs, batch_size)
     undecided, mesh = ensemble.execution is None, ensemble.mesh
-    generator = generator or _seeded_by_chance(data.inputs.device, mesh)
+    generator = generator or _randomly_seeded(data.inputs.device, mesh)
     probe = generator.clone_state()
 
     def transform(inputs: Tensor) -> Tensor:
-        return stepping.transform(inputs, probe)
+        return plan.stepping.transform(inputs, probe)
 
-    state = TrainState(
-        ensemble,
-        objective,
-        _optimizers(optimizer, ensemble, objective),
-        _as_list(scheduler),
-        generator,
-    )
-    sizes = {"epochs": epochs, "batch_size": batch_size, "batches_per_epoch": batches_per_epoch}
-    limits = {**sizes, "max_seconds": max_seconds, "checkpoints": checkpoints}
-    require_same(mesh.world, lambda: {"data": data, **_settings(state), "stepping": stepping, **limits})
-    _check_sizes(epochs, batch_size, batches_per_epoch)
-    _check(ensemble, data, objective, batch_size, transform)
+    optimizers = _optimizers(optimizer, ensemble, method)
+    state = TrainState(ensemble, method, optimizers, _as_list(scheduler), generator)
+    require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})
+    check_inputs(data.inputs)
     if undecided:
-        _choose_way(ensemble, transform(data.inputs[: batch_size or len(data)]))
-    if checkpoints is not None:
-        checkpoints.start(state, resume=resume)
-    plan = _Plan(
-        epochs=epochs,
-        batch_size=batch_size or len(data),
-        batches_per_epoch=batches_per_epoch or len(data),
-        deadline=math.inf if max_seconds is None else max_seconds,
-        stop=stop,
-        validation=validation,
-        checkpoints=checkpoints,
-        progress=progress,
-    )
+        _log.info("%s", ensemble.train().choose_execution(transform(data.inputs[: plan.batch_size or len(data)])))
+    _check(ensemble, data, method, plan, transform)
+    if plan.checkpoints is not None:
+        plan.checkpoints.start(state, resume=plan.resume)
     ensemble.train()
     try:
         with no_denormals():
-            _run(state, data, stepping, plan)
+            _run(state, data, plan, validation, progress)
     except NonFiniteLossError as error:
-        raise NonFiniteLossError(f"{error}; {_last_good(checkpoints)}; try a smaller learning rate") from None
+        last = _last_good(plan.checkpoints)
+        raise NonFiniteLossError(f"step {state.count + 1}: {error}; {last}; try a smaller learning rate") from None
     except KeyboardInterrupt:
-        if checkpoints is not None and state.whole and mesh.world.size == 1:  # other ranks may be at other steps
-            checkpoints.save(state)
+        if plan.checkpoints is not None and state.whole and mesh.world.size == 1:  # other ranks may be at other steps
+            plan.checkpoints.save(state)
         raise
     ensemble.eval()
     return state.history
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How long a run goes on, in which pieces, and what is done beside its steps: `fit`'s arguments, none left open."""
-
-    epochs: int
-    batch_size: int
-    batches_per_epoch: int
-    deadline: float
-    stop: Callable[[History], bool]
-    validation: Batch | Validation | None
-    checkpoints: Checkpoints | None
-    progress: bool | None
-
-
-def _run(state: TrainState, data: Batch, stepping: Stepping, plan: _Plan) -> None:
-    advance, mesh = stepping.start(state, data, plan.batch_size), state.ensemble.mesh
-    with progress_bar(plan.epochs, "epoch", plan.progress, mesh=mesh, done=state.epoch) as bar:
-        while _goes_on(state, plan):
+def _run(
+    state: TrainState, data: Batch, plan: Plan, validation: Batch | Validation | None, progress: bool | None
+) -> None:
+    batch_size = plan.batch_size or len(data)
+    advance, mesh = plan.stepping.start(state, data, batch_size), state.ensemble.mesh
+    before = state.seconds  # an interrupted run's time does not count against this one's limit
+    deadline = math.inf if plan.max_seconds is None else before + plan.max_seconds
+    with progress_bar(plan.epochs, "epoch", progress, mesh=mesh, done=state.epoch) as bar:
+        while not _is_over(state, plan, deadline):
             start = time.perf_counter() - state.seconds
             with state.change():
-                _shuffle(state, len(data), plan, even=stepping.even)
+                _shuffle(state, len(data), batch_size, plan)
             for rows in state.order.tensor_split(state.batches)[state.position :]:
                 with state.change():
-                    _advance(state, advance(mesh.part(rows)))
+                    _record(state, advance(mesh.part(rows)))
                     state.seconds = time.perf_counter() - start
                 if plan.checkpoints is not None and plan.checkpoints.is_due(state):
                     _require_finite(state)
                     plan.checkpoints.save(state)
-                if plan.deadline < math.inf and mesh.world.agreed(state.seconds >= plan.deadline):
+                if deadline < math.inf and mesh.world.agreed(state.seconds >= deadline):
                     break
             average_statistics(state.ensemble)
             with kept_randomness(data.inputs):
-                results = _validate(state, plan.validation)
+                results = _validate(state, validation)
             with state.change():
                 state.seconds = mesh.world.agreed(time.perf_counter() - start)
                 _end_epoch(state, results)
+                if plan.early_stopping is not None:
+                    _update_best(state, plan.early_stopping)
             bar.update()
             bar.set_postfix(_shown(state.history.last))
     if plan.checkpoints is not None:
         plan.checkpoints.save(state)
+    _restore_best(state)
 
 
-def _goes_on(state: TrainState, plan: _Plan) -> bool:
-    """Whether another epoch follows, as the first rank sees it: clocks differ."""
-    used_up = state.epoch >= plan.epochs or state.seconds >= plan.deadline
-    over = used_up or (len(state.history) and plan.stop(state.history))
-    return not state.ensemble.mesh.world.agreed(bool(over))
+def _plan(plan: Plan | None, epochs: int | None, batch_size: int | None) -> Plan:
+    if plan is None:
+        if epochs is None:
+            raise ValueError("fit must know how long to train, but got neither a plan nor epochs; pass epochs=…")
+        return Plan(epochs, batch_size)
+    if epochs is not None or batch_size is not None:
+        raise ValueError("fit takes a plan, or epochs and batch_size, but got both; set them in the plan")
+    return plan
+
+
+def _is_over(state: TrainState, plan: Plan, deadline: float) -> bool:
+    """Whether training ends here, by the first rank's clock."""
+    used_up = state.epoch >= plan.epochs or state.seconds >= deadline
+    over = used_up or (len(state.history) and (plan.stop(state.history) or _has_converged(state, plan.early_stopping)))
+    return state.ensemble.mesh.world.agreed(bool(over))
+
+
+def _has_converged(state: TrainState, rule: EarlyStopping | None) -> bool:
+    return rule is not None and state.best.stale >= rule.patience
+
+
+def _update_best(state: TrainState, rule: EarlyStopping) -> None:
+    """Keeps the weights where the score is the best so far, and counts the epochs since it last made progress."""
+    if rule.metric not in state.history.last:
+        known = ", ".join(state.history.last)
+        raise ValueError(f"early stopping needs the metric {rule.metric!r}, but an epoch has {known}; pass validation")
+    value, best = float(state.ensemble.mesh.world.agreed(state.history.last[rule.metric])), state.best
+    if value < best.value:
+        best.value = value
+        best.ensemble = _copies(state.ensemble)
+        best.method = _copies(state.method)
+    progressed = value < best.mark - rule.min_delta
+    best.mark, best.stale = (value, 0) if progressed else (best.mark, best.stale + 1)
+
+
+def _restore_best(state: TrainState) -> None:
+    if state.best.ensemble:
+        state.ensemble.load_state_dict(state.best.ensemble)
+        if isinstance(state.method, nn.Module):
+            state.method.load_state_dict(state.best.method)
+
+
+def _copies(module: object) -> dict[str, Tensor]:
+    if not isinstance(module, nn.Module):
+        return {}
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
 def _shown(record: Mapping[str, Any]) -> dict[str, str]:
     return {name: f"{record[name]:.4g}" for name in ("loss", "data", "kl") if name in record}
 
 
-def _shuffle(state: TrainState, num_points: int, plan: _Plan, *, even: bool) -> None:
+def _shuffle(state: TrainState, num_points: int, batch_size: int, plan: Plan) -> None:
     """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
-    batches = num_points // plan.batch_size if even else math.ceil(num_points / plan.batch_size)
-    used = batches * plan.batch_size if even else num_points
-    if batches > plan.batches_per_epoch:
-        batches, used = plan.batches_per_epoch, plan.batches_per_epoch * plan.batch_size
+    even, most = plan.stepping.even, plan.batches_per_epoch or num_points
+    batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
+    used = batches * batch_size if even else num_points
+    if batches > most:
+        batches, used = most, most * batch_size
     if not len(state.order):
         order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
         state.order, state.batches = order[:used], batches
     elif (len(state.order), state.batches) != (used, batches):
         raise CheckpointError(
             f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but this "
-            f"run has {used} in {batches}; go on with the same data and batch_size until the epoch ends"
+            f"run has {used} in {batches}; resume with the same data and batch_size until the epoch ends"
         )
 
 
-def _advance(state: TrainState, loss: Loss) -> None:
+def _record(state: TrainState, loss: Loss) -> None:
+    state.count += 1
     state.position += 1
     for name, value in {"loss": loss.total, **loss.terms}.items():
         # summed where they are: reading a number at every step would make a GPU wait
@@ -220,7 +231,7 @@ def _validate(state: TrainState, validation: Batch | Validation | None) -> dict[
     state.ensemble.eval()
     with torch.no_grad():
         if isinstance(validation, Batch):
-            loss = state.objective(state.ensemble, validation, generator=state.generator.clone_state())
+            loss = batch_loss(state.ensemble, validation, state.method, generator=state.generator.clone_state())
             results: Mapping[str, Any] = {"loss": loss.total, **loss.terms}
         else:
             results = validation(state.ensemble)
@@ -228,33 +239,14 @@ def _validate(state: TrainState, validation: Batch | Validation | None) -> dict[
     return {f"validation/{name}": float(value) for name, value in results.items()}
 
 
-def _check_sizes(epochs: int, batch_size: int | None, batches_per_epoch: int | None) -> None:
-    if epochs < 0:
-        raise ValueError(f"epochs must not be negative, but it is {epochs}")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, but it is {batch_size}; None takes all data at once")
-    if batches_per_epoch is not None and batches_per_epoch < 1:
-        raise ValueError(
-            f"batches_per_epoch must be at least 1, but it is {batches_per_epoch}; None makes an epoch a pass over "
-            f"the data"
-        )
-
-
-def _check(
-    ensemble: Ensemble,
-    data: Batch,
-    objective: Objective,
-    batch_size: int | None,
-    transform: Callable[[Tensor], Tensor],
-) -> None:
-    _check_parts(ensemble.mesh.replicas.size, len(data), batch_size or len(data))
-    check_inputs(data.inputs)
+def _check(ensemble: Ensemble, data: Batch, method: Method, plan: Plan, transform: Callable[[Tensor], Tensor]) -> None:
+    _check_parts(ensemble.mesh.replicas.size, len(data), plan.batch_size or len(data))
     was_training = ensemble.training
     with torch.no_grad():
         num_outputs = ensemble.eval().peek(transform(data.inputs[:2])).shape[2]
     ensemble.train(was_training)
-    objective.likelihood.check(data.targets, num_outputs)
-    objective.likelihood.check_values(data.targets, num_outputs)
+    method.likelihood.check(data.targets, num_outputs)
+    method.likelihood.check_values(data.targets, num_outputs)
 
 
 def _check_parts(replicas: int, num_points: int, batch_size: int) -> None:
@@ -266,37 +258,34 @@ def _check_parts(replicas: int, num_points: int, batch_size: int) -> None:
         )
 
 
-def _choose_way(ensemble: Ensemble, inputs: Tensor) -> None:
-    """By measurement where it pays: some machines run convolutions faster one member at a time.
-
-    Fully connected members are always fastest together, so that their seeded runs repeat to the bit without a word.
-    """
-    if any(isinstance(module, _ConvNd) for module in ensemble.modules()):
-        _log.info("%s", ensemble.train().choose_execution(inputs))
-
-
 def _optimizers(
-    optimizer: Optimizer | Sequence[Optimizer] | None, ensemble: Ensemble, objective: Objective
+    optimizer: Optimizer | Sequence[Optimizer] | None, ensemble: Ensemble, method: Method
 ) -> list[Optimizer]:
     if optimizer is not None:
-        _warn_of_untrained(objective, _as_list(optimizer))
+        _check_held(ensemble, method, _as_list(optimizer))
         return _as_list(optimizer)
-    own = objective.parameters() if isinstance(objective, torch.nn.Module) else iter(())
+    own = method.parameters() if isinstance(method, nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
     return [torch.optim.Adam(trained, lr=1e-3)]
 
 
-def _warn_of_untrained(objective: Objective, optimizers: Sequence[Optimizer]) -> None:
-    """Someone who passes the members' weights alone has probably forgotten what the likelihood is to learn."""
-    if not isinstance(objective.likelihood, torch.nn.Module):
-        return
+def _check_held(ensemble: Ensemble, method: Method, optimizers: Sequence[Optimizer]) -> None:
+    """Raises where no optimiser holds a weight of the ensemble; warns where one of the likelihood is left out."""
     held = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
-    named = objective.likelihood.named_parameters()
+    trained = [p for p in ensemble.parameters() if p.requires_grad]
+    if trained and not any(id(p) in held for p in trained):
+        raise ValueError(
+            "the optimizer must hold the ensemble's parameters, but it holds none, and nothing would be learned: an "
+            "ensemble copies its members; pass ensemble.parameters() to the optimizer"
+        )
+    if not isinstance(method.likelihood, nn.Module):
+        return
+    named = method.likelihood.named_parameters()
     forgotten = [name for name, p in named if p.requires_grad and id(p) not in held]
     if forgotten:
         warnings.warn(
-            f"the likelihood is to learn {', '.join(forgotten)}, but no optimizer has it, so that it stays as it is; "
-            f"pass optimizer=[yours, torch.optim.Adam(objective.likelihood.parameters(), lr=1e-3)], or learned=False",
+            f"the likelihood is to learn {', '.join(forgotten)}, but no optimizer holds it, and it will not change; "
+            f"pass optimizer=[yours, torch.optim.Adam(method.likelihood.parameters(), lr=1e-3)], or learned=False",
             stacklevel=4,
         )
 
@@ -305,17 +294,23 @@ def _as_list(one_or_many: Any) -> list[Any]:
     return list(one_or_many) if isinstance(one_or_many, Sequence) else [one_or_many]
 
 
-def _seeded_by_chance(device: torch.device, mesh: Mesh) -> torch.Generator:
+def _randomly_seeded(device: torch.device, mesh: Mesh) -> torch.Generator:
     generator = torch.Generator(device)
     return generator.manual_seed(mesh.world.agreed(generator.seed()))
 
 
 def _settings(state: TrainState) -> dict[str, Any]:
     """What must be the same on all ranks before the first step."""
-    names = ("objective", "optimizers", "schedulers", "generator")
+    names = ("method", "optimizers", "schedulers", "generator")
     return {name: getattr(state, name) for name in names}
+
+
+def _plain_settings(plan: Plan) -> dict[str, Any]:
+    """The plan's settings that ranks can compare; `stop` is a function, and the first rank's decides."""
+    names = ("epochs", "batch_size", "batches_per_epoch", "early_stopping", "max_seconds", "stepping", "checkpoints")
+    return {name: getattr(plan, name) for name in names}
 
 
 def _last_good(checkpoints: Checkpoints | None) -> str:
     newest = None if checkpoints is None else checkpoints.newest()
-    return f"the last good checkpoint is {newest}" if newest else "no checkpoint was kept"
+    return f"the last good checkpoint is {newest}" if newest else "no checkpoint was saved"

@@ -1,6 +1,6 @@
-"""⑤ One optimiser step, and all the state that a run carries from step to step."""
+"""⑤ One optimiser step, and the state that a run carries from step to step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +12,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from degp.ensemble import Ensemble
-from degp.objectives import Objective
+from degp.methods import Method, Prepared
+from degp.training.averaging import average_gradients, average_loss
 from degp.training.history import History
 from degp.training.interrupts import held_interrupts
-from degp.training.replicas import average_gradients, average_loss
 from degp.typing import Batch, Loss
+
+__all__ = ["Best", "NonFiniteLossError", "TrainState", "train_step"]
 
 
 class NonFiniteLossError(FloatingPointError):
@@ -29,11 +31,22 @@ def no_order() -> Int[Tensor, "0"]:
 
 
 @dataclass
+class Best:
+    """The best validation score so far, the weights that reached it, and how long ago the last real progress was."""
+
+    value: float = torch.inf
+    mark: float = torch.inf  # the score at the last progress by more than `EarlyStopping.min_delta`
+    stale: int = 0  # epochs since then
+    ensemble: dict[str, Tensor] = field(default_factory=dict)
+    method: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass
 class TrainState:
-    """Everything that must be kept to go on exactly where a run stopped."""
+    """Everything that must be saved to resume a run exactly."""
 
     ensemble: Ensemble
-    objective: Objective
+    method: Method
     optimizers: Sequence[Optimizer]
     schedulers: Sequence[LRScheduler]
     generator: torch.Generator
@@ -42,41 +55,59 @@ class TrainState:
     order: Int[Tensor, "N"] = field(default_factory=no_order)  # this epoch's rows; none before it has begun
     batches: int = 0  # of this epoch
     position: int = 0  # batches of this epoch done
-    sums: dict[str, Any] = field(default_factory=dict)  # of this epoch's losses, where they were computed
+    sums: dict[str, Any] = field(default_factory=dict)  # of this epoch's losses, on the device that computed them
     seconds: float = 0.0
+    best: Best = field(default_factory=Best)
     history: History = field(default_factory=History)
     whole: bool = True  # not in the middle of a change
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """A block that is done in full or leaves the state marked as not whole; Ctrl-C waits for its end."""
+        """A block that completes or leaves the state marked as not whole; Ctrl-C waits for its end."""
         with held_interrupts():
             self.whole = False
             yield
             self.whole = True
 
     def draws(self) -> torch.Generator:
-        """What the next step's random numbers come from; to be asked for once a step."""
+        """The source of the next step's random numbers; call once per step."""
         return self.ensemble.mesh.draws(self.generator, self.count)
 
 
-def step(state: TrainState, batch: Batch, *, generator: torch.Generator | None = None) -> Loss:
-    """One step of every optimiser on the batch's loss; with several replicas, on that of all their batches.
+def train_step(
+    state: TrainState,
+    batch: Batch,
+    prepared: Prepared,
+    *,
+    generator: torch.Generator,
+    inspect: Callable[[Loss], None],
+) -> Loss:
+    """One step of every optimiser on the batch's loss; with several replicas, on the mean over their batches.
 
     Args:
-        batch: of several replicas, this one's part.
-        generator: `state.draws()`, where the batch has drawn from it already.
+        batch: with several replicas, this rank's part.
+        prepared: `method.prepare(batch.inputs)`.
+        inspect: sees the loss before the weights change, and may raise.
     """
-    loss = state.objective(state.ensemble, batch, generator=generator or state.draws())
-    told = average_loss(loss, state.ensemble, len(batch))
-    bad = told.non_finite()
-    if bad:
-        raise NonFiniteLossError(f"the loss is not finite at step {state.count + 1}, in {', '.join(bad)}")
+    outputs = state.ensemble.joint_outputs(batch.inputs, prepared.measurement)
+    loss = state.method.loss(outputs, state.ensemble, batch, prepared, generator=generator)
+    reduced = average_loss(loss, state.ensemble, len(batch))
+    inspect(reduced)
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
     loss.total.backward()
-    average_gradients(state.ensemble, state.objective, len(batch))
+    average_gradients(state.ensemble, state.method, len(batch))
     for optimizer in state.optimizers:
         optimizer.step()
-    state.count += 1
-    return told
+    return Loss(reduced.total.detach(), reduced.terms)
+
+
+def require_finite(loss: Loss) -> None:
+    """Raises `NonFiniteLossError` where a term is NaN or infinite; reads one value from the device."""
+    bad = loss.non_finite()
+    if bad:
+        raise NonFiniteLossError(f"the loss is not finite in {', '.join(bad)}")
+
+
+def unchecked(loss: Loss) -> None:
+    """No check: a CUDA graph cannot read values, and the loop checks the epoch's sums."""

@@ -1,4 +1,4 @@
-"""What is done to a batch's inputs before the members see them in training."""
+"""Transforms of a batch's inputs in training, such as augmentation."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+__all__ = ["Transform", "identity"]
+
 Transform = Callable[[Shaped[Tensor, "B ..."], torch.Generator], Shaped[Tensor, "B ..."]]
 
 
-def as_they_are(inputs: Shaped[Tensor, "B ..."], generator: torch.Generator) -> Shaped[Tensor, "B ..."]:
-    """Nothing."""
+def identity(inputs: Shaped[Tensor, "B ..."], generator: torch.Generator) -> Shaped[Tensor, "B ..."]:
+    """The inputs unchanged."""
     return inputs

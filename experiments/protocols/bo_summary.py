@@ -1,0 +1,70 @@
+"""The records of Bayesian optimisation as a table and a figure: `summary.md` and `regret.png`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from degp.report.figures import COLOURS, save_figure
+from experiments.protocols.independent_runs import names
+
+__all__ = ["final_table", "write_summary"]
+
+Records = list[dict[str, Any]]
+OTHER_COLOURS = {"SingleTaskGP": "#444444", "EnsembleModel": "#b5651d", "random": "#999999"}
+
+
+def write_summary(records: Records, folder: Path) -> None:
+    """Writes both."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.md").write_text(f"# Bayesian optimisation\n\n{final_table(records)}\n", encoding="utf-8")
+    if records:
+        save_figure(_figure(records), folder / "regret.png")
+
+
+def final_table(records: Records) -> str:
+    """Median and quartiles of the regret after the last evaluation, and the cost of a run."""
+    lines = [
+        "Simple regret after the last evaluation, median (quartiles) over seeds; median CPU seconds per run.",
+        "",
+        "| problem | method | regret | seeds | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for problem in names(records, "problem"):
+        for method in names(records, "method"):
+            last = _last(records, problem, method)
+            if last:
+                low, middle, high = np.quantile([r["simple_regret"] for r in last], [0.25, 0.5, 0.75])
+                seconds = np.median([r["cpu_seconds"] for r in last])
+                cell = f"{middle:.3g} ({low:.3g} to {high:.3g})"
+                lines.append(
+                    f"| {problem}, {last[0]['evaluations']} | {method} | {cell} | {len(last)} | {seconds:.0f} |"
+                )
+    return "\n".join(lines)
+
+
+def _figure(records: Records) -> Any:
+    """One panel per problem: median and quartiles of the regret over evaluations."""
+    import matplotlib.pyplot as plt
+
+    problems = names(records, "problem")
+    figure, grid = plt.subplots(1, len(problems), figsize=(3 * len(problems), 2.8), squeeze=False, layout="constrained")
+    for axes, problem in zip(grid[0], problems, strict=True):
+        for method in names(records, "method"):
+            own = [r for r in records if (r["problem"], r["method"]) == (problem, method)]
+            counts = sorted({r["evaluations"] for r in own})
+            regrets = [[r["simple_regret"] for r in own if r["evaluations"] == count] for count in counts]
+            if regrets:
+                bands = np.array([np.quantile(values, [0.25, 0.5, 0.75]) for values in regrets]).T
+                colour = (COLOURS | OTHER_COLOURS)[method]
+                axes.fill_between(counts, bands[0], bands[2], color=colour, alpha=0.15, linewidth=0)
+                axes.plot(counts, bands[1], color=colour, label=method)
+        axes.set(title=problem, xlabel="evaluations", yscale="log")
+    grid[0, 0].set_ylabel("simple regret")
+    grid[0, 0].legend(frameon=False, fontsize="small")
+    return figure
+
+
+def _last(records: Records, problem: str, method: str) -> Records:
+    own = [r for r in records if (r["problem"], r["method"]) == (problem, method)]
+    return [r for r in own if r["evaluations"] == max(s["evaluations"] for s in own)]

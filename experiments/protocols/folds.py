@@ -1,0 +1,169 @@
+"""Cross-validation folds: standardised data, and many small runs trained together on one device."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from degp import Ensemble, metrics
+from degp.calibration import calibrated_nll
+from degp.data import Standardiser, kfold, subset
+from degp.methods import Method
+from degp.prediction import evaluate
+from degp.training import TrainState, adam
+from degp.training.graphs import CapturedStep
+from degp.training.step import require_finite, train_step
+from degp.typing import Batch
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Standardised by the training rows alone; scores are in original units."""
+
+    train: Batch
+    test: Batch
+    target_scaling: Standardiser
+    generator: torch.Generator
+
+    def score(self, predictive: Any) -> dict[str, float]:
+        """Of a predictive distribution in standardised units."""
+        return self.score_moments(predictive.mean, predictive.total)
+
+    def score_moments(self, mean: Float[Tensor, "N 1"], variance: Float[Tensor, "N 1"]) -> dict[str, float]:
+        """RMSE, NLL and coverage of 90 % intervals."""
+        m, y = (self.target_scaling.undo(values.double()) for values in (mean, self.test.targets))
+        v = self.target_scaling.undo_std(variance.double().sqrt()).square()
+        return {
+            "rmse": metrics.rmse(m, y),
+            "nll": metrics.gaussian_nll(m, v, y),
+            "coverage90": metrics.coverage(m, v, y, level=0.9),
+        }
+
+
+def standardised_folds(data: Batch, folds: int, seed: int, device: str) -> list[Fold]:
+    """All folds of a table, on the device."""
+    splits = kfold(len(data), folds, seed=seed)
+    return [_fold(data, train, test, seed + 1000 * k, device) for k, (train, test) in enumerate(splits)]
+
+
+def _fold(data: Batch, train: Tensor, test: Tensor, seed: int, device: str) -> Fold:
+    inputs = Standardiser.fit(data.inputs[train])
+    targets = Standardiser.fit(data.targets[train])
+
+    def rows(chosen: Tensor) -> Batch:
+        own = subset(data, chosen)
+        x, y = inputs.apply(own.inputs.double()), targets.apply(own.targets.double())
+        return Batch(x.float(), y.float()).to(device=device)
+
+    return Fold(rows(train), rows(test), targets, torch.Generator(device).manual_seed(seed))
+
+
+class Run:
+    """One method on one fold, stepped together with others: on a GPU its step is a CUDA graph on its own stream.
+
+    Args:
+        fold: where the test rows are.
+        data: the rows to train on.
+        validation: rows that select the best epoch; None trains to the end.
+        seed: of the order of the data and of the method's draws.
+    """
+
+    def __init__(
+        self,
+        fold: Fold,
+        data: Batch,
+        ensemble: Ensemble,
+        method: Method,
+        *,
+        learning_rate: float,
+        seed: int,
+        validation: Batch | None = None,
+    ) -> None:
+        self.fold, self.data, self.validation = fold, data, validation
+        trained = [p for p in (*ensemble.parameters(), *method.parameters()) if p.requires_grad]
+        generator = torch.Generator(data.inputs.device).manual_seed(seed)
+        self.state = TrainState(ensemble, method, [adam(trained, learning_rate)], [], generator)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.state.optimizers[0], 5, 0.99)
+        self.num_batches = max(1, round(len(data) / BATCH))
+        self.batch_size = len(data) // self.num_batches
+        self.best, self.stale = float("inf"), 0
+        self.best_weights = self.best_method = None
+        on_gpu = data.inputs.device.type == "cuda"
+        self.step: Callable[[Tensor], Any] = CapturedStep(self.state, data, self.batch_size) if on_gpu else self._eager
+
+    @property
+    def ensemble(self) -> Ensemble:
+        return self.state.ensemble
+
+    @property
+    def method(self) -> Method:
+        return self.state.method
+
+    def shuffle(self) -> Tensor:
+        """An epoch's batches (steps, B); the remainder, fewer rows than there are batches, is left out."""
+        generator = self.state.generator
+        order = torch.randperm(len(self.data), generator=generator, device=self.data.inputs.device)
+        return order[: self.num_batches * self.batch_size].view(self.num_batches, self.batch_size)
+
+    def nll(self) -> Float[Tensor, "N"]:
+        """The validation NLL per row, as after calibration."""
+        assert self.validation is not None
+        outputs = evaluate(self.ensemble, self.validation.inputs)
+        return calibrated_nll(self.method.predictive(outputs), self.validation.targets)
+
+    def judge(self) -> None:
+        """Keeps the weights of the best epoch so far."""
+        value = float(self.nll().mean())
+        self.stale = 0 if value < self.best else self.stale + 1
+        if value < self.best:
+            self.best = value
+            self.best_weights, self.best_method = (
+                copy.deepcopy(part.state_dict()) for part in (self.ensemble, self.method)
+            )
+
+    def restore_best(self) -> None:
+        """The weights of the best epoch."""
+        if self.best_weights is not None:
+            self.ensemble.load_state_dict(self.best_weights)
+            self.method.load_state_dict(self.best_method)
+
+    def _eager(self, rows: Tensor) -> None:
+        batch, draws = self.data[rows], self.state.generator
+        prepared = self.method.prepare(batch.inputs, generator=draws)
+        train_step(self.state, batch, prepared, generator=draws, inspect=require_finite)
+
+
+def train_together(
+    runs: Sequence[Run], epochs: int, *, judge_every: int | None = None, patience: int | None = None
+) -> None:
+    """Steps all runs in turn; with `patience`, stops when none has improved on its validation rows for as long."""
+    for epoch in range(epochs):
+        batches = [run.shuffle() for run in runs]
+        _wait(runs)
+        for step in range(max(len(own) for own in batches)):
+            for run, own in zip(runs, batches, strict=True):
+                if step < len(own):
+                    run.step(own[step])
+        _wait(runs)
+        for run in runs:
+            run.scheduler.step()
+        if judge_every and (epoch + 1) % judge_every == 0:
+            for run in runs:
+                run.judge()
+            if patience and all(run.stale * judge_every >= patience for run in runs):
+                break
+    for run in runs:
+        run.restore_best()
+        if not all(bool(p.isfinite().all()) for p in run.ensemble.parameters()):
+            raise FloatingPointError("the weights of a run are no longer finite; try a smaller learning rate")
+
+
+def _wait(runs: Sequence[Run]) -> None:
+    if runs[0].data.inputs.device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,109 @@
+"""Figures that compare methods: lines with one per seed, and box plots over corruption types."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from degp.report.figures import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Line = tuple[Sequence[int | float], Sequence[int | float]]  # x and y
+STYLES = ("-", "--", ":", "-.")
+HEIGHT, LEGEND_ROW = 3.1, 0.2  # in inches
+SHADES = ((1.0, 0.0), (0.55, 1.0), (0.6, 0.0), (0.3, 1.0))  # share of the colour, and the grey it is mixed with
+
+
+def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: str, y_label: str) -> "Figure":
+    """One panel per title: per label the mean of its lines, which share their x, and each line thinly."""
+    figure, grid = _panels(len(panels))
+    styles = _styles(panels.values())
+    for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
+        for label in labelled:
+            style = styles[label]
+            for x, y in labelled[label]:
+                axes.plot(x, y, linewidth=0.6, alpha=0.4, **style)
+            ys = np.array([y for _, y in labelled[label]], dtype=float)
+            axes.plot(labelled[label][0][0], ys.mean(0), linewidth=1.6, label=label, **style)
+        _name(axes, title, x_label, y_label)
+    _add_legend(figure, grid)
+    return figure
+
+
+def box_panels(
+    panels: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], *, x_label: str, y_label: str
+) -> "Figure":
+    """One panel per title: per label one box at each x, over the values there."""
+    figure, grid = _panels(len(panels), width=5.2)
+    styles = _styles(panels.values())
+    for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
+        width = 0.8 / max(1, len(labelled))
+        for index, label in enumerate(labelled):
+            shift = (index - (len(labelled) - 1) / 2) * width
+            boxes, style = labelled[label], styles[label]
+            drawn = axes.boxplot(
+                list(boxes.values()),
+                positions=[x + shift for x in boxes],
+                widths=0.9 * width,
+                patch_artist=True,
+                manage_ticks=False,
+                flierprops={"markersize": 2},
+                medianprops={"color": "black"},
+            )
+            for box in drawn["boxes"]:
+                box.set(facecolor=style["color"], linestyle=style["linestyle"], alpha=0.7)
+            drawn["boxes"][0].set_label(label)
+        axes.set_xticks(sorted({x for boxes in labelled.values() for x in boxes}))
+        _name(axes, title, x_label, y_label)
+    _add_legend(figure, grid)
+    return figure
+
+
+def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
+    import matplotlib.pyplot as plt
+
+    figure, grid = plt.subplots(1, number, figsize=(width * number, HEIGHT), squeeze=False, layout="constrained")
+    return figure, grid[0]
+
+
+def _name(axes: "Axes", title: str, x_label: str, y_label: str) -> None:
+    """Small axis labels: a long one must fit its panel."""
+    axes.set_title(title)
+    axes.set_xlabel(x_label, fontsize="small")
+    axes.set_ylabel(y_label, fontsize="small")
+
+
+def _add_legend(figure: "Figure", grid: "Sequence[Axes]") -> None:
+    """One legend below all panels, no wider than they are, with its own space."""
+    handles = {label: h for axes in grid for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    for columns in range(min(len(handles), 2 * len(grid)), 0, -1):
+        legend = figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small"
+        )
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            break
+        legend.remove()
+    figure.set_figheight(HEIGHT + LEGEND_ROW * -(-len(handles) // columns))
+
+
+def _styles(panels: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """One colour per method; variants such as "DE-GP" and "DE-GP β = 0" differ in shade and line style.
+
+    For all panels together: they share one legend.
+    """
+    labels = dict.fromkeys(label for labelled in panels for label in labelled)
+    numbers = {method: count() for method in {label.split()[0] for label in labels}}
+    return {label: _style(label.split()[0], next(numbers[label.split()[0]])) for label in labels}
+
+
+def _style(method: str, number: int) -> dict[str, Any]:
+    from matplotlib.colors import to_rgb
+
+    share, grey = SHADES[number % len(SHADES)]
+    colour = tuple(share * part + (1 - share) * grey for part in to_rgb(COLOURS.get(method, "#888888")))
+    style = STYLES[(number + number // len(SHADES)) % len(STYLES)]  # a repeated shade has another style
+    return {"color": colour, "linestyle": style}

@@ -1,0 +1,338 @@
+"""Runs of the image experiments: each is done once, saved after each run, resumable, and limited by time.
+
+Under `torchrun` the members are distributed across the ranks. All ranks compute; the first alone writes and prints.
+"""
+
+import math
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+import typer
+
+from degp.methods import Kind
+from degp.report import environment, load_results, save_results
+from degp.report.figures import save_figure
+from degp.report.results import require_fields
+from degp.runtime.cpu import tune_process
+from degp.runtime.distributed import Mesh, start
+from degp.runtime.files import new_file, read_json, require_writable, write_json
+from degp.training import Checkpoints, History
+from degp.typing import Batch
+from degp.vision import Recipe, Trained, has_members, load_members, save_members, train
+from experiments.protocols.assessment import assess
+from experiments.protocols.deadline import Deadline, OutOfTime
+from experiments.protocols.image_figures import Line, line_panels
+from experiments.protocols.image_sets import ImageSets
+
+Records = list[dict[str, Any]]
+SCORES = (
+    "accuracy",
+    "nll",
+    "ece",
+    "nll_unfitted",
+    "ece_unfitted",
+    "nll_calibrated",
+    "ece_calibrated",
+    "nll_validation",
+    "member_accuracy",
+)
+OOD_SCORES = ("auroc_mi", "auroc_entropy", "auroc_maxprob", "fpr95_mi", "error_mi_10", "error_coverage_10")
+USUAL_PRIORS = ("lenet", "lite resnet20")
+FACTS = ("network", "method", "alpha", "beta", "prior", "members", "epochs", "seed")  # of every record and curve
+# words of stored names, as tables and figures show them
+DISPLAYED = {
+    "unfitted": "uncalibrated",
+    "calibrated": "two temperatures",
+    "trunk": "backbone",
+    "nll": "NLL",
+    "ece": "ECE",
+    "auroc": "AUROC",
+    "fpr95": "FPR95",
+    "mi": "MI",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where results and trained members go, the time limit, and the ranks."""
+
+    out: Path
+    checkpoints: Path
+    deadline: Deadline
+    mesh: Mesh
+
+    @classmethod
+    def open(cls, out: Path, checkpoints: Path | None, device: str, minutes: float | None, smoke: bool) -> "Place":
+        """The place that the command line names, if it is writable and its results are readable.
+
+        Smoke runs have a folder of their own.
+        """
+        out = out / "smoke" if smoke else out
+        tune_process()
+        torch.backends.cudnn.benchmark = True
+        place = cls(out, checkpoints or out / "checkpoints", Deadline(minutes), start(device=device))
+        if place.mesh.is_first:
+            require_writable(out)
+        records_in(place)
+        curves_in(place)
+        return place
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes."""
+        return self.mesh.device
+
+    def lacks(self, run: "Run") -> bool:
+        """Whether metrics.json has no record of a run yet, as the first rank sees it."""
+        return self.mesh.world.agreed(not is_in(records_in(self), run))
+
+    def has_members(self, run: "Run") -> bool:
+        """Whether a run's trained members are saved here, as the first rank sees it."""
+        return self.mesh.world.agreed(has_members(self.checkpoints / run.name))
+
+    def members_of(self, run: "Run") -> Trained:
+        """A run's saved members."""
+        folder = self.checkpoints / run.name
+        return load_members(folder, run.recipe, seed=run.seed, device=self.device, mesh=self.mesh)
+
+    def has_time(self) -> bool:
+        """Whether another run may begin, by the first rank's clock."""
+        return self.mesh.world.agreed(self.deadline.allows())
+
+    def say(self, text: str) -> None:
+        """Prints a line, once for all ranks."""
+        if self.mesh.is_first:
+            typer.echo(text)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recipe and a seed, with names for its networks."""
+
+    network: str
+    prior: str
+    recipe: Recipe
+    seed: int
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What distinguishes this run from others, as in its record; α as in the paper."""
+        method = Kind(self.recipe.method)
+        functional = method is Kind.DEGP
+        return {
+            "network": self.network,
+            "method": method.label,
+            "alpha": self.recipe.alpha if functional else None,
+            "beta": self.recipe.beta,
+            "prior": self.prior if functional else None,
+            "temperature_start": self.recipe.temperature if functional else None,
+            "members": self.recipe.members,
+            "epochs": self.recipe.epochs,
+            "seed": self.seed,
+        }
+
+    @property
+    def name(self) -> str:
+        """The facts as the name of a folder."""
+        words = [f"{key}-{value}" for key, value in self.facts.items() if value is not None]
+        return re.sub(r"[^\w.-]+", "-", "_".join(words))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of a run, and its curves by name."""
+
+    scores: dict[str, Any]
+    curves: dict[str, Line]
+
+
+Evaluate = Callable[[Trained, ImageSets], Evaluation]
+
+
+def evaluate(trained: Trained, sets: ImageSets) -> Evaluation:
+    """All scores, with the curves of training and of error against uncertainty."""
+    assessment = assess(trained, sets)
+    history = trained.history
+    curves: dict[str, Line] = {
+        "weight norm": (history.column("epoch"), history.column("validation/weight_norm")),
+        "training loss": (history.column("epoch"), history.column("loss")),
+    }
+    if trained.likelihood.log_temperature.requires_grad:
+        temperatures = history.column("validation/temperature")
+        curves["log temperature"] = (history.column("epoch"), [math.log10(temperature) for temperature in temperatures])
+    curve = assessment.error_curve
+    if curve is not None:
+        curves["error by uncertainty"] = (curve.threshold.tolist(), curve.error.tolist())
+    return Evaluation(assessment.scores, curves)
+
+
+def run_experiment(
+    place: Place,
+    runs: Sequence[Run],
+    sets: ImageSets,
+    figures: Mapping[str, tuple[str, str]],
+    score: Evaluate = evaluate,
+) -> None:
+    """The runs, their summary, and a figure per name of curves, with labels for x and y."""
+    do_runs(place, runs, sets.to(place.device), score)
+    write_summary(place)
+    draw_curves(place, figures)
+
+
+def do_runs(place: Place, runs: Sequence[Run], sets: ImageSets, score: Evaluate = evaluate) -> None:
+    """Trains and evaluates the runs that are not in metrics.json yet, and saves after each."""
+    for run in runs:
+        if not place.lacks(run):
+            continue
+        place.say(f"{label(run.facts)}, {display(run.network)}, seed {run.seed}: {run.recipe.epochs} epochs")
+        try:
+            trained = trained_members(place, run, sets.train)
+        except OutOfTime as reason:
+            place.say(f"{reason}; the same command resumes")
+            return
+        evaluation = score(trained, sets)
+        if place.mesh.is_first:
+            _add(place, run, trained, evaluation)
+
+
+def trained_members(place: Place, run: Run, data: Batch) -> Trained:
+    """A run's saved members, trained and saved first where there are none: what is scored is what is saved."""
+    if not place.has_members(run):
+        if not place.has_time():
+            raise OutOfTime("the time is up")
+        folder = place.checkpoints / run.name
+        unfinished = Checkpoints(folder / "training", every=20 * -(-len(data) // run.recipe.batch_size), keep=1)
+        trained = train_in_time(run, data, place.deadline, checkpoints=unfinished, mesh=place.mesh)
+        save_members(trained, folder)
+        if place.mesh.is_first:
+            shutil.rmtree(unfinished.folder)
+    return place.members_of(run)
+
+
+def train_in_time(run: Run, data: Batch, deadline: Deadline, **options: Any) -> Trained:
+    """`train`, stopped after an epoch when another would end too late.
+
+    Raises:
+        OutOfTime: the deadline came before the last epoch.
+    """
+
+    def stop(history: History) -> bool:
+        seconds = [0.0, *history.column("seconds")]
+        return not deadline.allows(seconds[-1] - seconds[-2])
+
+    trained = train(run.recipe, data, seed=run.seed, stop=stop, **options)
+    if len(trained.history) < run.recipe.epochs:
+        raise OutOfTime(f"the time was up after epoch {len(trained.history)} of {run.recipe.epochs}")
+    return trained
+
+
+def records_in(place: Place) -> Records:
+    """The records of metrics.json; none where there is no such file."""
+    return load_results(place.out, fields=FACTS)["records"] if (place.out / "metrics.json").exists() else []
+
+
+def curves_in(place: Place) -> Records:
+    """The curves of curves.json; none where there is no such file."""
+    path = place.out / "curves.json"
+    curves = read_json(path) if path.exists() else []
+    require_fields(path, curves, (*FACTS, "curve", "x", "y"))
+    return curves
+
+
+def finite_or_none(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The values with None for NaN and infinity, which JSON does not have."""
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+
+
+def is_in(records: Records, run: Run) -> bool:
+    """Whether one of the records is of this run."""
+    return any(all(record.get(key) == value for key, value in run.facts.items()) for record in records)
+
+
+def draw_curves(place: Place, figures: Mapping[str, tuple[str, str]]) -> None:
+    """A figure per name of curves, with labels for x and y, and one panel per network."""
+    if not place.mesh.is_first:
+        return
+    for name, (x_label, y_label) in figures.items():
+        panels = _lines_in(place, name)
+        if panels:
+            figure = line_panels(panels, x_label=x_label, y_label=y_label)
+            save_figure(figure, place.out / f"{name.replace(' ', '_')}.png")
+
+
+def label(facts: Mapping[str, Any]) -> str:
+    """The method, and for DE-GP its weights, with its prior and initial temperature where they are unusual."""
+    if facts["alpha"] is None:
+        return facts["method"]
+    prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
+    temperature = facts.get("temperature_start", 1)
+    start = "" if temperature == 1 else f", τ from {temperature:g}"
+    return f"{facts['method']} α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}{start}"
+
+
+def display(name: str) -> str:
+    """A stored name of a score or a network, as tables and figures show it."""
+    return re.sub(r"[^\W_]+", lambda word: DISPLAYED.get(word[0], word[0]), name).replace("_", " ")
+
+
+def write_summary(place: Place, scores: Sequence[str] = (*SCORES, *OOD_SCORES)) -> None:
+    """`summary.md`: mean ± standard error over the seeds, one row per network and method; also printed."""
+    groups: dict[tuple[str, str, int], Records] = {}
+    for record in records_in(place):
+        groups.setdefault((display(record["network"]), label(record), record["epochs"]), []).append(record)
+    if not groups or not place.mesh.is_first:
+        return
+    columns = [score for score in scores if any(score in r for own in groups.values() for r in own)]
+    rows = [
+        [*map(str, key), str(len(own)), *(_cell([r[s] for r in own if r.get(s) is not None]) for s in columns)]
+        for key, own in groups.items()
+    ]
+    write_table(place, ["network", "method", "epochs", "seeds", *map(display, columns)], rows)
+
+
+def write_table(place: Place, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A Markdown table as `summary.md`, also printed."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    text = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    with new_file(place.out / "summary.md") as draft:
+        draft.write_text(text, encoding="utf-8")
+    typer.echo(text)
+
+
+def _add(place: Place, run: Run, trained: Trained, evaluation: Evaluation) -> None:
+    where = {key: environment()[key] for key in ("commit", "device")}
+    record = {**run.facts, **finite_or_none(evaluation.scores), "seconds": trained.history.last["seconds"], **where}
+    curves = [curve for curve in curves_in(place) if not is_in([curve], run)] + [
+        {**run.facts, "curve": name, "x": list(x), "y": list(finite_or_none(dict(enumerate(y))).values())}
+        for name, (x, y) in evaluation.curves.items()
+    ]
+    write_json(place.out / "curves.json", curves)
+    config = run.recipe.describe() | {"network": run.network}
+    save_results(place.out, config=config, records=[*records_in(place), record])
+    typer.echo("  " + "  ".join(f"{display(key)} {evaluation.scores[key]:.4f}" for key in SCORES))
+
+
+def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:
+    """Curves of one name: per network and number of epochs, per method, one line per seed."""
+    curves = [curve for curve in curves_in(place) if curve["curve"] == name]
+    alike = len({curve["epochs"] for curve in curves}) == 1
+    panels: dict[str, dict[str, list[Line]]] = {}
+    for curve in curves:
+        y = [math.nan if value is None else value for value in curve["y"]]
+        network = display(curve["network"])
+        title = network if alike else f"{network}, {curve['epochs']} epochs"
+        panels.setdefault(title, {}).setdefault(label(curve), []).append((curve["x"], y))
+    return panels
+
+
+def _cell(values: list[float]) -> str:
+    if not values:
+        return "–"
+    error = f" ± {stdev(values) / math.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+    return f"{mean(values):.4f}{error}"

@@ -1,0 +1,161 @@
+"""Calibration on validation data: the noise variance or temperature that minimises the validation NLL."""
+
+import copy
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from degp.likelihoods import LOG_2PI
+from degp.methods import Method, with_likelihood
+from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
+
+__all__ = [
+    "LARGEST_TEMPERATURE",
+    "calibrate",
+    "calibrate_cautiously",
+    "calibrated_nll",
+    "first_within_one_error",
+    "golden_section",
+    "log_prob",
+    "smoothed_nll",
+    "smoothed_nll_by_point",
+]
+
+# of |log factor|: a noise variance may come from a fit without errors, a temperature is known to a factor
+LARGEST_NOISE, LARGEST_TEMPERATURE = 12.0, 3.0
+DOUBT = 2.0  # standard errors of evidence that a lower noise variance needs
+NUM_DRAWS = 256
+
+
+def log_prob(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
+    """log p(y) per point."""
+    assert isinstance(predictive, (RegressionPredictive, ClassPredictive))
+    return predictive.log_prob(targets)
+
+
+def calibrated_nll(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
+    """−log p(y) per point as after `calibrate`, up to the width of a grid; for classes −log p(y) as it is.
+
+    While the noise variance is being learned it runs ahead of the fit or behind it. The delivered model is calibrated,
+    so an epoch is scored by the calibrated NLL.
+    """
+    if not isinstance(predictive, RegressionPredictive):
+        return -log_prob(predictive, targets)
+    factors = torch.linspace(-LARGEST_NOISE, LARGEST_NOISE, 49).exp().to(predictive.aleatoric)[:, None, None]
+    variance = predictive.epistemic + factors * predictive.aleatoric
+    squares = (targets - predictive.mean).square() / variance
+    nll = 0.5 * (LOG_2PI + variance.log() + squares).sum(-1)  # (F, N)
+    return nll[nll.mean(1).argmin()]
+
+
+@torch.no_grad()
+def calibrate(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
+    """Multiplies the noise variance or temperature by the factor that minimises the validation NLL; returns the factor.
+
+    Golden-section search over the log factor. Labels count as smoothed: where all validation points are classified
+    correctly, ever lower temperatures would score better, and no number of points proves certainty.
+    """
+    nll = _nll_by_log_factor(method, outputs, targets)
+    return _widen(method, _minimum(nll, is_noise=_is_regression(method, outputs)))
+
+
+@torch.no_grad()
+def calibrate_cautiously(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
+    """As `calibrate`, but a noise variance is lowered only as far as its upper confidence bound.
+
+        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
+
+    The same points have selected the epoch, so their errors are optimistic; the noise learned in training is the better
+    estimate unless there are many of them. A variance that must rise rises at once.
+    """
+    nll = _nll_by_log_factor(method, outputs, targets)
+    is_noise = _is_regression(method, outputs)
+    best = _minimum(nll, is_noise=is_noise)
+    if is_noise and best < 0:
+        allowed = nll(best) + DOUBT**2 / 2 / len(targets)
+        best = _largest(lambda t: nll(t) <= allowed, best, 0.0)
+    return _widen(method, best)
+
+
+def first_within_one_error(nll: Float[Tensor, "V N"]) -> int:
+    """The first variant within one standard error of the best, by paired differences; list simpler ones first."""
+    difference = nll - nll[int(nll.mean(1).argmin())]
+    error = difference.std(1, correction=0) / max(nll.shape[1] - 1, 1) ** 0.5
+    return int((difference.mean(1) <= error).nonzero()[0])
+
+
+def smoothed_nll(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
+    """The mean of `smoothed_nll_by_point`."""
+    return float(smoothed_nll_by_point(probabilities, labels).mean())
+
+
+def smoothed_nll_by_point(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+    """−log p(y) per point, where a label is replaced by a random one with probability 1/(N + 1)."""
+    scores, doubt = probabilities.log(), 1 / (len(labels) + 1)
+    own = scores.gather(1, labels.long()[:, None]).squeeze(1)
+    return -(1 - doubt) * own - doubt * scores.mean(1)
+
+
+def golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:
+    """The minimiser of a unimodal function between two numbers."""
+    ratio = (5**0.5 - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = function(a), function(b)
+    for _ in range(steps):
+        if fa < fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = function(a)
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = function(b)
+    return (low + high) / 2
+
+
+def _nll_by_log_factor(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> Callable[[float], float]:
+    def nll(log_factor: float) -> float:
+        widened = with_likelihood(method, copy.deepcopy(method.likelihood))
+        _widen(widened, log_factor)
+        return _score(_predictive(widened, outputs), targets)
+
+    return nll
+
+
+def _predictive(method: Method, outputs: Float[Tensor, "M N C"]) -> Predictive:
+    generator = torch.Generator(outputs.device).manual_seed(0)  # common random numbers: scores are compared
+    return method.predictive(outputs, num_draws=NUM_DRAWS, generator=generator)
+
+
+def _is_regression(method: Method, outputs: Float[Tensor, "M N C"]) -> bool:
+    return isinstance(_predictive(method, outputs), RegressionPredictive)
+
+
+def _score(predictive: Predictive, targets: Tensor) -> float:
+    if isinstance(predictive, ClassPredictive) and not targets.is_floating_point():
+        return smoothed_nll(predictive.probabilities, targets)
+    return float(-log_prob(predictive, targets).mean())
+
+
+def _minimum(nll: Callable[[float], float], *, is_noise: bool) -> float:
+    largest = LARGEST_NOISE if is_noise else LARGEST_TEMPERATURE
+    return golden_section(nll, -largest, largest)
+
+
+def _widen(method: Method, log_factor: float) -> float:
+    factor = math.exp(log_factor)
+    method.likelihood.widen(factor)
+    return factor
+
+
+def _largest(holds: Callable[[float], bool], low: float, high: float, steps: int = 30) -> float:
+    """The largest number between the two for which a monotone condition holds, by bisection."""
+    if holds(high):
+        return high
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

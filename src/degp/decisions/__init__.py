@@ -1,0 +1,1 @@
+"""Decisions under uncertainty: bandits, Bayesian optimisation and active learning."""

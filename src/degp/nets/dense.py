@@ -1,0 +1,31 @@
+"""Multilayer perceptrons, whole or without their read-out."""
+
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+__all__ = ["mlp", "mlp_features"]
+
+
+def mlp(
+    in_features: int,
+    widths: Sequence[int],
+    out_features: int,
+    *,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    output_bias: bool = True,
+) -> nn.Sequential:
+    """Hidden layers of the given widths and a linear read-out; a linear model where there are none."""
+    features = mlp_features(in_features, widths, activation=activation)
+    last = widths[-1] if widths else in_features
+    return nn.Sequential(*features, nn.Linear(last, out_features, bias=output_bias))
+
+
+def mlp_features(
+    in_features: int, widths: Sequence[int], *, activation: Callable[[], nn.Module] = nn.ReLU
+) -> nn.Sequential:
+    """The same network without its read-out; the identity where there are no hidden layers."""
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in zip((in_features, *widths), widths, strict=False):
+        layers += [nn.Linear(fan_in, fan_out), activation()]
+    return nn.Sequential(*layers)

@@ -1,0 +1,166 @@
+"""Predictive distributions of new targets, with total = aleatoric + epistemic uncertainty."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from degp.gaussian import LowRankGaussian
+
+__all__ = ["ClassPredictive", "Predictive", "RegressionPredictive", "binary_entropy", "entropy"]
+
+Probabilities = Callable[[Float[Tensor, "S N C"]], Float[Tensor, "S N C"]]
+Entropy = Callable[[Float[Tensor, "... N C"]], Float[Tensor, "... N"]]
+
+
+@runtime_checkable
+class Predictive(Protocol):
+    """A prediction for N points with its uncertainty decomposed: variances for real targets, nats for classes."""
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N *C"]:
+        """The part that more data would remove."""
+        ...
+
+    @property
+    def aleatoric(self) -> Float[Tensor, "N *C"]:
+        """The part that would remain: noise."""
+        ...
+
+    @property
+    def total(self) -> Float[Tensor, "N *C"]:
+        """Their sum."""
+        ...
+
+
+@dataclass(frozen=True)
+class RegressionPredictive:
+    """Real targets: y has mean m and variance k(x, x) + noise.        theory/prediction.md (1)
+
+    Attributes:
+        posterior: of the function, joint over the points.
+        aleatoric: noise variance per point and output.
+    """
+
+    posterior: LowRankGaussian
+    aleatoric: Float[Tensor, "N C"]
+
+    @property
+    def mean(self) -> Float[Tensor, "N C"]:
+        """The expected target."""
+        return self.posterior.mean
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N C"]:
+        """Variance of the function, k(x, x)."""
+        return self.posterior.variance()
+
+    @property
+    def total(self) -> Float[Tensor, "N C"]:
+        """Variance of the target."""
+        return self.epistemic + self.aleatoric
+
+    @property
+    def std(self) -> Float[Tensor, "N C"]:
+        """Standard deviation of the target."""
+        return self.total.sqrt()
+
+    def interval(self, level: float = 0.9) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """The central interval that contains a Gaussian target with probability `level`."""
+        if not 0 < level < 1:
+            raise ValueError(f"level is a probability between 0 and 1, but it is {level}; 0.9 is a 90 % interval")
+        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.std) * self.std
+        return self.mean - half, self.mean + half
+
+    def log_prob(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+        """log N(y | m, total) per point, summed over its outputs."""
+        variance = self.total.double()
+        squares = (targets.double() - self.mean.double()).square() / variance
+        return -0.5 * (squares + variance.log() + math.log(2 * math.pi)).sum(-1)
+
+    def sample(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
+        """Joint draws of the targets: functions from the posterior plus independent noise."""
+        functions = self.posterior.sample(num_draws, generator=generator)
+        noise = torch.randn(functions.shape, dtype=functions.dtype, device=functions.device, generator=generator)
+        return functions + self.aleatoric.sqrt() * noise
+
+
+@dataclass(frozen=True)
+class ClassPredictive:
+    """Classes: p(y) = E p(y | f), and the entropies around it, in nats.        theory/prediction.md (3)
+
+    Attributes:
+        probabilities: E p(y | f).
+        total: entropy of the expected probabilities, H[E p].
+        aleatoric: expected entropy, E H[p].
+    """
+
+    probabilities: Float[Tensor, "N C"]
+    total: Float[Tensor, "N"]
+    aleatoric: Float[Tensor, "N"]
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N"]:
+        """H[E p] − E H[p], the mutual information of target and function."""
+        return self.total - self.aleatoric
+
+    def log_prob(self, labels: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
+        """log p(y) per point."""
+        return self.probabilities.gather(1, labels.long()[:, None]).squeeze(1).log()
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class per point."""
+        return self.probabilities.argmax(-1)
+
+    @classmethod
+    def from_draws(cls, draws: Float[Tensor, "S N C"], entropy: Entropy) -> "ClassPredictive":
+        """From the probabilities under S functions, or under M members."""
+        mean = draws.mean(0)
+        return cls(mean, entropy(mean), entropy(draws).mean(0))
+
+    @classmethod
+    def from_posterior(
+        cls,
+        q: LowRankGaussian,
+        probabilities: Probabilities,
+        entropy: Entropy,
+        num_draws: int,
+        *,
+        generator: torch.Generator | None = None,
+        most_values: int = 2**24,
+    ) -> "ClassPredictive":
+        """From draws with each point's own C × C covariance, at most about `most_values` numbers at a time.
+
+        All points share the draws of z and of the white part, since only their marginals count: a prediction is
+        independent of the other points in the call.
+        """
+        M, N, C = q.shape
+        normal = torch.randn(num_draws, M + C, dtype=q.mean.dtype, device=q.mean.device, generator=generator)
+        z, e = normal[:, :M], normal[:, None, M:]
+        chunk = max(1, most_values // (num_draws * 4 * C))
+        pieces = []
+        for start in range(0, N, chunk):
+            own = q.marginal(slice(start, start + chunk))
+            draws = own.mean + torch.einsum("sm,mnc->snc", z, own.deviations) + own.diagonal.sqrt() * e
+            pieces.append(cls.from_draws(probabilities(draws), entropy))
+        return cls.concatenate(pieces)
+
+    @classmethod
+    def concatenate(cls, pieces: list["ClassPredictive"]) -> "ClassPredictive":
+        """Several predictions as one, over all their points."""
+        return cls(*(torch.cat([getattr(p, n) for p in pieces]) for n in ("probabilities", "total", "aleatoric")))
+
+
+def entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
+    """−Σ_c p log p with 0 log 0 = 0."""
+    return torch.special.entr(probabilities).sum(-1)
+
+
+def binary_entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
+    """−Σ_c [p log p + (1 − p) log(1 − p)]: C independent binary targets."""
+    return (torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)).sum(-1)

@@ -1,0 +1,203 @@
+"""CSV and Parquet files as data frames, whole or in chunks; a file that cannot be read raises a TableError."""
+
+import csv
+import gzip
+import io
+import re
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from degp.tabular.cells import parse_number
+from degp.tabular.errors import TableError, quoted, require_columns
+
+__all__ = ["CHUNK_ROWS", "SEPARATORS", "read_table", "stream_table"]
+
+SEPARATORS = (",", ";", "\t", "|")
+CHUNK_ROWS = 50_000  # 20 MB for 50 columns of numbers
+
+
+def read_table(path: Path | str, columns: Sequence[str] | None = None, *, text: Iterable[str] = ()) -> pd.DataFrame:
+    """The whole table, or the named columns of it.
+
+    A column of a CSV file is read as text if any of its chunks is text, so that "01" stays "01". The arguments are
+    those of `stream_table`.
+    """
+    text = list(text)
+    parts = list(stream_table(path, columns, text=text))
+    mixed = [name for name in parts[0] if name not in text and _is_mixed(parts, name)]
+    if mixed and isinstance(_open(Path(path)), _Delimited):
+        del parts
+        return read_table(path, columns, text=[*text, *mixed])
+    return pd.concat(parts, ignore_index=True)
+
+
+def stream_table(
+    path: Path | str, columns: Sequence[str] | None = None, *, chunk_rows: int = CHUNK_ROWS, text: Iterable[str] = ()
+) -> Iterator[pd.DataFrame]:
+    """The table in chunks of at most `chunk_rows` rows, numbered consecutively; needs the memory of one chunk.
+
+    Args:
+        path: a .csv or .tsv file (also .gz) in UTF-8 with a header, or a .parquet file.
+        columns: those to read; all by default.
+        chunk_rows: rows per chunk.
+        text: columns of a CSV file to read as text. Pass `Preprocessing.text_columns` when reading new rows, so that
+            a chunk whose categories look like numbers is read like the others.
+    """
+    if chunk_rows < 1:
+        raise ValueError(f"chunk_rows must be at least 1, but it is {chunk_rows}")
+    table = _open(Path(path))
+    names = _checked_names(table.header(), path)
+    if columns is not None:
+        require_columns(columns, names, where=str(path))
+    return _numbered(_checked_chunks(table.chunks(columns, chunk_rows, set(text) & set(names)), path), path)
+
+
+@dataclass(frozen=True)
+class _Delimited:
+    path: Path
+    separators: tuple[str, ...]
+
+    def header(self) -> list[str]:
+        """Names of the first line; an empty one gets the name that pandas gives it."""
+        with _reading(self.path), self._text() as handle:
+            names = next((row for row in csv.reader(handle, **self._dialect()) if row), [])
+        if names and all(parse_number(name) is not None for name in names):
+            raise TableError(
+                f"the first line of {self.path} must name the columns, but it has numbers only: {quoted(names)}; "
+                f"add a header line"
+            )
+        return [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
+
+    def chunks(self, columns: Sequence[str] | None, rows: int, text: set[str]) -> Iterator[pd.DataFrame]:
+        dialect = self._dialect()
+        reader = pd.read_csv(
+            self.path,
+            names=self.header(),
+            header=0,
+            usecols=columns if columns is None else list(columns),
+            dtype=dict.fromkeys(text, "str"),
+            chunksize=rows,
+            sep=dialect["delimiter"],
+            decimal="," if dialect["delimiter"] == ";" else ".",  # such files use the decimal comma
+            skipinitialspace=True,
+            index_col=False,
+            encoding="utf-8-sig",
+            low_memory=False,
+        )
+        with reader:
+            for chunk in reader:
+                yield chunk if columns is None else chunk[list(columns)]
+
+    def _dialect(self) -> dict[str, Any]:
+        """The separator that splits the first line into the most fields; of equals, the earlier."""
+        with _reading(self.path), self._text() as handle:
+            line = next((line for line in handle if line.strip()), "")
+        separator = max(self.separators, key=lambda s: len(next(csv.reader([line], delimiter=s), [])))
+        return {"delimiter": separator, "skipinitialspace": True}
+
+    def _text(self) -> io.TextIOWrapper:
+        compressed = self.path.suffix.lower() == ".gz"
+        content = gzip.open(self.path) if compressed else self.path.open("rb")
+        return io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
+
+
+@dataclass(frozen=True)
+class _Parquet:
+    path: Path
+
+    def header(self) -> list[str]:
+        with _reading(self.path), self._file() as file:
+            return list(file.schema_arrow.names)
+
+    def chunks(self, columns: Sequence[str] | None, rows: int, text: set[str]) -> Iterator[pd.DataFrame]:
+        names = self.header() if columns is None else list(columns)
+        with self._file() as file:
+            for batch in file.iter_batches(batch_size=rows, columns=names):
+                yield batch.to_pandas(ignore_metadata=True)[names]
+
+    def _file(self) -> Any:
+        try:
+            import pyarrow.parquet
+        except ModuleNotFoundError:
+            raise ImportError(f"reading {self.path} needs pyarrow: pip install 'degp[sklearn]'") from None
+        return pyarrow.parquet.ParquetFile(self.path)
+
+
+def _open(path: Path) -> _Delimited | _Parquet:
+    if not path.is_file():
+        raise TableError(f"there must be a table at {path}, but there is no such file; check the path")
+    if not path.stat().st_size:
+        raise TableError(f"{path} must have a header and rows, but the file is empty; export the table again")
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return _Delimited(path, SEPARATORS)
+    if name.endswith((".tsv", ".tsv.gz")):
+        return _Delimited(path, ("\t",))
+    if name.endswith(".parquet"):
+        return _Parquet(path)
+    raise TableError(f"a table must be a .csv, .tsv (also .gz) or .parquet file, but it is {path}; save it as one")
+
+
+def _checked_names(names: list[str], path: Path | str) -> list[str]:
+    if not names:
+        raise TableError(f"{path} must have a header that names its columns, but it has no columns")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise TableError(
+            f"columns must have different names, but {path} has {quoted(repeated)} more than once; rename them"
+        )
+    return names
+
+
+def _is_mixed(parts: Sequence[pd.DataFrame], name: str) -> bool:
+    return len({part[name].dtype.kind == "O" for part in parts}) > 1
+
+
+def _numbered(chunks: Iterator[pd.DataFrame], path: Path | str) -> Iterator[pd.DataFrame]:
+    count = 0
+    for chunk in chunks:
+        chunk.index = pd.RangeIndex(count, count + len(chunk))
+        count += len(chunk)
+        if len(chunk):
+            yield chunk
+    if not count:
+        raise TableError(f"{path} must have at least one row under its header, but it has none; add rows to it")
+
+
+def _checked_chunks(chunks: Iterator[pd.DataFrame], path: Path | str) -> Iterator[pd.DataFrame]:
+    """The chunks; a failure to read one raises a TableError."""
+    while True:
+        with _reading(path):
+            chunk = next(chunks, None)
+        if chunk is None:
+            return
+        yield chunk
+
+
+@contextmanager
+def _reading(path: Path | str) -> Iterator[None]:
+    """Turns errors of pandas, pyarrow and the file system into TableErrors."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # fields beyond the header would be lost
+            yield
+    except TableError:
+        raise
+    except UnicodeDecodeError as error:
+        raise TableError(
+            f"{path} must be UTF-8 text, but has the byte 0x{error.object[error.start]:02x} ({error.reason}); save it "
+            f"as UTF-8, for example by: iconv -f latin1 -t utf-8"
+        ) from None
+    except pd.errors.ParserWarning:
+        raise TableError(f"each line of {path} must have as many fields as the header, but some have more") from None
+    except (ValueError, NotImplementedError, OSError, EOFError, csv.Error, zlib.error) as error:
+        message = re.sub(r"\s+", " ", str(error)).removeprefix("Error tokenizing data. C error: ")
+        raise TableError(f"{path} must be a readable table, but: {message}; check the file") from None

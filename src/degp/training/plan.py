@@ -1,0 +1,69 @@
+"""How a run trains: all settings of `fit` in one frozen record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from degp.training.checkpoints import Checkpoints
+from degp.training.history import History
+from degp.training.stepping import Eager, Stepping
+
+__all__ = ["EarlyStopping", "Plan"]
+
+
+def never(history: History) -> bool:
+    """Never stops early."""
+    return False
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Stops when a validation score no longer improves, and restores the weights of the best epoch.
+
+    Args:
+        metric: a column of the history; smaller is better.
+        patience: epochs without progress before stopping.
+        min_delta: an improvement smaller than this is no progress, though its weights are kept.
+    """
+
+    metric: str = "validation/loss"
+    patience: int = 100
+    min_delta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Epochs, batches, stopping, execution and checkpoints of a run.
+
+    Args:
+        epochs: passes over the data.
+        batch_size: largest batch; an epoch is split evenly. None takes all data at once.
+        batches_per_epoch: at most; where the data have more, an epoch is that many batches of rows drawn at random,
+            so that validation and schedules keep their pace on large data.
+        early_stopping: ends training by a validation score; needs `validation`.
+        stop: called after each epoch with the history; True ends training.
+        max_seconds: ends training after this time, at the end of a step. A resumed run has this time again.
+        stepping: `Eager`, or `Captured` for CUDA graphs; also the place of augmentation and precision.
+        checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
+        resume: continue from the newest checkpoint, if there is one; bit-for-bit equal to an uninterrupted run.
+    """
+
+    epochs: int
+    batch_size: int | None = None
+    batches_per_epoch: int | None = None
+    early_stopping: EarlyStopping | None = None
+    stop: Callable[[History], bool] = never
+    max_seconds: float | None = None
+    stepping: Stepping = field(default_factory=Eager)
+    checkpoints: Checkpoints | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0:
+            raise ValueError(f"epochs must not be negative, but it is {self.epochs}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, but it is {self.batch_size}; None takes all data at once")
+        if self.batches_per_epoch is not None and self.batches_per_epoch < 1:
+            raise ValueError(
+                f"batches_per_epoch must be at least 1, but it is {self.batches_per_epoch}; None makes an epoch a pass "
+                f"over the data"
+            )

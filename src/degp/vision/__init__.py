@@ -1,0 +1,39 @@
+"""Image classifiers: an ensemble from a recipe to calibrated probabilities and out-of-distribution scores."""
+
+from degp.vision.fitting import Trained, train, weight_norm
+from degp.vision.initialisation import initialise
+from degp.vision.ood import error_curve, ood_scores
+from degp.vision.recipe import WEIGHT_PRIOR, Backbone, Cosine, Milestones, PriorNetworks, Recipe
+from degp.vision.saving import has_members, load_members, save_members
+from degp.vision.temperature import (
+    Calibrated,
+    PooledTemperature,
+    TemperatureScaled,
+    TwoTemperatures,
+    class_scores,
+    fit_temperatures,
+)
+
+__all__ = [
+    "WEIGHT_PRIOR",
+    "Backbone",
+    "Calibrated",
+    "Cosine",
+    "Milestones",
+    "PooledTemperature",
+    "PriorNetworks",
+    "Recipe",
+    "TemperatureScaled",
+    "Trained",
+    "TwoTemperatures",
+    "class_scores",
+    "error_curve",
+    "fit_temperatures",
+    "has_members",
+    "initialise",
+    "load_members",
+    "ood_scores",
+    "save_members",
+    "train",
+    "weight_norm",
+]

@@ -1,0 +1,70 @@
+"""An evaluation is plain, reproducible data, and its arguments are validated."""
+
+import json
+
+import pytest
+import torch
+
+from degp.report import evaluate_classification, evaluate_regression
+from tests.report.cases import NAMES, class_case, classification, normal_case, regression, seeded
+
+
+@pytest.mark.parametrize("evaluate", [regression, classification])
+def test_values_lie_in_their_intervals(evaluate):
+    for metric in evaluate()["metrics"].values():
+        assert metric["low"] <= metric["value"] <= metric["high"]
+
+
+@pytest.mark.parametrize("evaluate", [regression, classification])
+@pytest.mark.parametrize("N", [1, 5, 150])
+def test_evaluation_can_be_written_as_json(evaluate, N):
+    evaluation = evaluate(N)
+    assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
+
+
+@pytest.mark.parametrize("evaluate", [regression, classification])
+def test_evaluation_depends_only_on_the_generator(evaluate):
+    assert evaluate() == evaluate()
+    assert evaluate() != evaluate(generator=seeded(7))
+
+
+def test_arrays_and_lists_are_equivalent_to_tensors():
+    case = normal_case(30)
+    as_arrays = evaluate_regression(*(c.numpy() for c in case), resamples=5, generator=seeded())
+    as_lists = evaluate_regression(*(c.tolist() for c in case), resamples=5, generator=seeded())
+    assert as_arrays == as_lists == evaluate_regression(*case, resamples=5, generator=seeded())
+
+
+def test_most_and_least_certain_rows_have_the_extreme_standard_deviations():
+    std = normal_case(400)[2].sqrt()
+    evaluation = regression()
+    assert [row["row"] for row in evaluation["most_certain"]] == std.argsort()[:5].tolist()
+    assert [row["row"] for row in evaluation["least_certain"]] == std.argsort(descending=True)[:5].tolist()
+
+
+def test_rows_of_the_confusion_matrix_are_true_classes():
+    p = torch.tensor([[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    labels = torch.tensor([0, 1, 2])
+    evaluation = evaluate_classification(p, torch.zeros(3), labels, NAMES, resamples=5, generator=seeded())
+    assert evaluation["confusion"] == [[1, 0, 0], [1, 0, 0], [0, 0, 1]]
+
+
+def test_a_true_class_of_probability_zero_has_no_finite_likelihood():
+    p = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.25, 0.25]])
+    evaluation = evaluate_classification(
+        p, torch.zeros(2), torch.tensor([1, 0]), NAMES, resamples=5, generator=seeded()
+    )
+    assert evaluation["metrics"]["nll"]["value"] is None
+    json.dumps(evaluation, allow_nan=False)
+
+
+def test_errors_name_the_argument():
+    mean, epistemic, variance, targets = normal_case(10)
+    with pytest.raises(ValueError, match="total_variance must be positive"):
+        evaluate_regression(mean, epistemic, 0 * variance, targets, generator=seeded())
+    with pytest.raises(ValueError, match="epistemic_variance must be non-negative"):
+        evaluate_regression(mean, -epistemic, variance, targets, generator=seeded())
+    with pytest.raises(ValueError, match="level must lie strictly between 0 and 1"):
+        evaluate_regression(mean, epistemic, variance, targets, level=90.0, generator=seeded())
+    with pytest.raises(ValueError, match="one name for each of the 3 columns"):
+        evaluate_classification(*class_case(10)[:3], ["ash"], generator=seeded())

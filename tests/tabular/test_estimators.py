@@ -1,0 +1,296 @@
+"""The estimators keep scikit-learn's contract, and their error bars hold."""
+
+import io
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.tabular import fitting
+from degp.training import CheckpointError
+
+TINY = {
+    "members": 2,
+    "hidden_layers": (16,),
+    "alpha": 1.0,
+    "max_epochs": 60,
+    "learning_rate": 0.05,
+    "random_state": 0,
+}
+LINE = {"members": 5, "hidden_layers": (32, 32), "alpha": 1.0, "max_epochs": 150, "random_state": 0}
+
+
+def beyond_the_contract(estimator) -> dict[str, str]:
+    """The run-time type checks of these tests refuse nonsense where scikit-learn wants it kept for `fit` to refuse."""
+    return {"check_do_not_raise_errors_in_init_or_set_params": "annotations are checked in tests"}
+
+
+@parametrize_with_checks([DEGPRegressor(**TINY), DEGPClassifier(**TINY)], expected_failed_checks=beyond_the_contract)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def waves(rows: int, seed: int = 0, noise: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
+    """y = 10 + 5 (sin 2x₁ + x₂ / 2 + noise) on inputs of very different scale."""
+    random = np.random.default_rng(seed)
+    x = random.uniform(-2, 2, (rows, 2))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] / 2 + noise * random.standard_normal(rows)
+    return x * [1, 1000], 10 + 5 * y
+
+
+@pytest.fixture(scope="module")
+def fitted() -> DEGPRegressor:
+    return DEGPRegressor(**LINE).fit(*waves(300))
+
+
+def test_intervals_cover_what_they_say(fitted):
+    X, y = waves(2000, seed=1)
+    low, high = fitted.predict_interval(X, 0.9).T
+    assert 0.82 < np.mean((low <= y) & (y <= high)) < 0.97  # the noise is calibrated on 45 rows
+
+
+def test_conformal_intervals_cover_at_any_level(fitted):
+    calibrated = clone(fitted).fit(*waves(300)).conformalize(*waves(400, seed=2))
+    X, y = waves(2000, seed=3)
+    for level in (0.5, 0.8, 0.95):
+        low, high = calibrated.predict_interval(X, level, conformal=True).T
+        assert abs(np.mean((low <= y) & (y <= high)) - level) < 0.06
+
+
+def test_too_few_rows_for_a_conformal_level_give_an_infinite_interval(fitted):
+    calibrated = clone(fitted).fit(*waves(300)).conformalize(*waves(5, seed=2))
+    assert np.isinf(calibrated.predict_interval(waves(1)[0], 0.95, conformal=True)).all()
+
+
+def test_standard_deviation_covariance_and_uncertainty_agree(fitted):
+    X, _ = waves(20, seed=4)
+    mean, std = fitted.predict(X, return_std=True)
+    same_mean, covariance = fitted.predict(X, return_cov=True)
+    uncertainty = fitted.uncertainty(X)
+    np.testing.assert_allclose(mean, same_mean)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-5)
+    np.testing.assert_allclose(uncertainty.total, std**2, rtol=1e-5)
+    np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, uncertainty.total, rtol=1e-5)
+
+
+def test_samples_have_the_predicted_moments(fitted):
+    X, _ = waves(10, seed=5)
+    mean, covariance = fitted.predict(X, return_cov=True)
+    draws = fitted.sample_y(X, 20_000, random_state=1)
+    variance = covariance.diagonal()
+    errors = np.sqrt((np.outer(variance, variance) + covariance**2) / 20_000)  # standard errors of a covariance
+    assert (np.abs(draws.mean(1) - mean) < 5 * np.sqrt(variance / 20_000)).all()
+    assert (np.abs(np.cov(draws) - covariance) < 5 * errors).all()
+
+
+def test_far_from_the_data_the_model_knows_less(fitted):
+    near, far = fitted.uncertainty(np.array([[0.0, 0.0]])), fitted.uncertainty(np.array([[6.0, 6000.0]]))
+    assert far.epistemic > 5 * near.epistemic
+
+
+def test_an_update_moves_the_prediction_to_new_labels_and_shrinks_what_is_unknown():
+    model = DEGPRegressor(**LINE).fit(*waves(100))
+    X, y = waves(200, seed=6)
+    shifted = y + 3
+    before, unknown = model.predict(X), model.uncertainty(X).epistemic
+    model.update(X[:100], shifted[:100]).update(X[100:], shifted[100:])
+    assert np.mean((model.predict(X) - shifted) ** 2) < np.mean((before - shifted) ** 2)
+    assert (model.uncertainty(X).epistemic < unknown).all()
+
+
+def test_two_updates_are_one():
+    one, two = (DEGPRegressor(**LINE).fit(*waves(60)) for _ in range(2))
+    X, y = waves(80, seed=7)
+    one.update(X, y)
+    two.update(X[:30], y[:30]).update(X[30:], y[30:])
+    np.testing.assert_allclose(*(model.predict(X, return_std=True) for model in (one, two)), rtol=1e-5)
+
+
+def test_several_targets_have_error_bars_each():
+    X, y = waves(200)
+    Y = np.stack([y, -3 * y + 1], axis=1)
+    model = DEGPRegressor(**LINE).fit(X, Y)
+    mean, std = model.predict(X, return_std=True)
+    assert mean.shape == std.shape == (200, 2)
+    assert model.predict_interval(X).shape == (200, 2, 2)
+    assert model.predict(X[:5], return_cov=True)[1].shape == (5, 5, 2)
+    np.testing.assert_allclose(std[:, 1].mean() / std[:, 0].mean(), 3, rtol=0.1)
+
+
+def test_noise_that_depends_on_the_input_is_found():
+    random = np.random.default_rng(0)
+    x = random.uniform(-2, 2, (600, 1))
+    y = np.sin(x[:, 0]) + np.where(x[:, 0] > 0, 1.0, 0.1) * random.standard_normal(600)
+    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "max_epochs": 300}).fit(x, y)
+    noisy, quiet = model.uncertainty(np.array([[1.0], [-1.0]])).aleatoric
+    assert noisy > 10 * quiet
+
+
+@pytest.mark.parametrize("method", ["degp", "de", "rde", "rms"])
+def test_every_method_is_the_same_class(method):
+    X, y = waves(150)
+    model = DEGPRegressor(**LINE | {"method": method}).fit(X, y)
+    assert model.score(X, y) > 0.7
+    assert (model.alpha_ is not None) == (method == "degp")
+
+
+def test_classifier_probabilities_and_uncertainty():
+    X, y = make_moons(300, noise=0.25, random_state=0)
+    names = np.array(["left", "right"])[y]
+    model = DEGPClassifier(**LINE).fit(X, names)
+    test, truth = make_moons(500, noise=0.25, random_state=1)
+    assert model.score(test, np.array(["left", "right"])[truth]) > 0.88
+    np.testing.assert_allclose(model.predict_proba(test).sum(1), 1, atol=1e-5)
+    uncertainty = model.uncertainty(test)
+    np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, uncertainty.total, atol=1e-5)
+    np.testing.assert_array_equal(model.predict_proba(test), model.predict_proba(test))
+
+
+def test_seeds_repeat_and_differ():
+    X, y = waves(60)
+    one, same, other = (DEGPRegressor(**LINE | {"random_state": s}).fit(X, y).predict(X) for s in (0, 0, 1))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_pipeline_grid_search_and_joblib():
+    joblib = pytest.importorskip("joblib")
+    X, y = waves(80)
+    short = DEGPRegressor(**LINE | {"max_epochs": 20})
+    search = GridSearchCV(make_pipeline(StandardScaler(), short), {"degpregressor__members": [2, 3]}, cv=2).fit(X, y)
+    file = io.BytesIO()
+    joblib.dump(search.best_estimator_, file)
+    file.seek(0)
+    np.testing.assert_array_equal(joblib.load(file).predict(X), search.predict(X))
+
+
+def test_mapie_wraps_it(fitted):
+    mapie = pytest.importorskip("mapie.regression")
+    scores = pytest.importorskip("mapie.conformity_scores")
+    wrapper = mapie.SplitConformalRegressor(
+        fitted, confidence_level=0.9, conformity_score=scores.StdConformityScore(), prefit=True
+    )
+    wrapper.conformalize(*waves(300, seed=8))
+    X, y = waves(1000, seed=9)
+    _, intervals = wrapper.predict_interval(X)
+    assert 0.85 < np.mean((intervals[:, 0, 0] <= y) & (y <= intervals[:, 1, 0])) < 0.95
+
+
+def test_training_ends_with_its_time():
+    X, y = waves(2000)
+    model = DEGPRegressor(**LINE | {"max_epochs": 100_000, "patience": 100_000, "max_seconds": 1.0}).fit(X, y)
+    *before, last = model.history_
+    assert all(record["seconds"] < 1.0 for record in before) and last["seconds"] >= 1.0
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_intervals_hold_on_a_small_table(seed):
+    """Fifteen rows have selected the epoch; the noise that minimises their NLL would be too small by half."""
+    X, y = waves(2000, seed=99)
+    low, high = DEGPRegressor(**LINE).fit(*waves(100, seed)).predict_interval(X, 0.9).T
+    assert 0.86 < np.mean((low <= y) & (y <= high)) < 0.97
+
+
+def interrupt(estimator, X, y, *, after: int) -> None:
+    """A fit with Ctrl-C after so many epochs."""
+    epochs = iter(range(after))
+
+    def score(*arguments):
+        if next(epochs, None) is None:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    original = fitting._score
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(fitting, "_score", score)
+        estimator.fit(X, y)
+
+
+SHORT = LINE | {"max_epochs": 30}
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_an_interrupted_fit_resumes(tmp_path, seed):
+    X, y = waves(60)
+    folder = tmp_path / "partial"
+    settings = SHORT | {"random_state": seed}
+    interrupt(DEGPRegressor(**settings, checkpoint=str(folder)), X, y, after=10)
+    assert folder.exists()
+    resumed = DEGPRegressor(**settings, checkpoint=str(folder)).fit(X, y)
+    assert not folder.exists()  # it is done
+    np.testing.assert_array_equal(resumed.predict(X), DEGPRegressor(**SHORT).fit(X, y).predict(X))
+
+
+def test_a_fit_with_other_rows_or_settings_is_not_resumed(tmp_path):
+    X, y = waves(60)
+    saving = SHORT | {"checkpoint": str(tmp_path)}
+    interrupt(DEGPRegressor(**saving), X, y, after=3)
+    with pytest.raises(CheckpointError, match=r"of another run, whose rows is .*; choose another folder"):
+        DEGPRegressor(**saving).fit(X, -y)
+    with pytest.raises(CheckpointError, match=r"whose learning_rate is 0.01 and this one's 0.02"):
+        DEGPRegressor(**saving, learning_rate=0.02).fit(X, y)
+
+
+def test_one_checkpoint_folder_serves_all_folds(tmp_path):
+    X, y = waves(60)
+    other = tmp_path / "of the user"
+    other.touch()
+    scores, plain = (
+        cross_val_score(DEGPRegressor(**TINY | options), X, y, cv=3) for options in ({"checkpoint": str(tmp_path)}, {})
+    )
+    np.testing.assert_array_equal(scores, plain)
+    assert [path.name for path in tmp_path.iterdir()] == [other.name]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"method": "bayes"}, "a method must be one of de, rde, rms, degp, but it is 'bayes'"),
+        ({"members": 1}, "members must be at least 2, but it is 1"),
+        ({"alpha": -1.0}, "alpha must not be negative, but it is -1.0"),
+        ({"validation_fraction": 1.5}, "validation_fraction must lie between 0 and 1, but it is 1.5"),
+        ({"noise": "loud"}, "noise must be 'constant' or 'input-dependent'"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        DEGPRegressor(**LINE | settings).fit(*waves(30))
+
+
+def test_bad_data_is_named():
+    X, y = waves(30)
+    with pytest.raises(ValueError, match="NaN"):
+        DEGPRegressor(**LINE).fit(np.where(X > 0, np.nan, X), y)
+    with pytest.raises(ValueError, match="all targets are one class: a"):
+        DEGPClassifier(**LINE).fit(X, ["a"] * 30)
+    with pytest.raises(ValueError, match=r"level is a probability between 0 and 1, but it is 90\.0"):
+        DEGPRegressor(**LINE).fit(X, y).predict_interval(X, 90.0)
+    with pytest.raises(TypeError, match="sample_weight"):
+        DEGPRegressor(**LINE).fit(X, y, sample_weight=np.ones(30))
+
+
+def test_scales_are_those_of_the_training_rows():
+    """Validation rows must not take part in standardisation."""
+    X, y = waves(40)
+    model = DEGPRegressor(**TINY).fit(X, y)
+    X[:, 0] = np.arange(40.0)
+    again = DEGPRegressor(**TINY).fit(X, y)
+    held_out = round(0.15 * 40)
+    sums = 40 * X[:, 0].mean() - (40 - held_out) * again.input_scaling_.mean[0]  # of the rows that were held out
+    assert model.input_scaling_.mean != again.input_scaling_.mean
+    assert abs(sums - round(sums)) < 1e-9 and sums != pytest.approx(held_out * X[:, 0].mean())
+
+
+def test_an_update_leaves_the_noise_of_the_input_alone():
+    X, y = waves(60)
+    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "max_epochs": 20}).fit(X, y)
+    before = model.uncertainty(X)
+    model.update(X[:20], y[:20] + 5)
+    np.testing.assert_allclose(model.uncertainty(X).aleatoric, before.aleatoric)
+    assert not np.allclose(model.uncertainty(X).epistemic, before.epistemic)

@@ -1,0 +1,94 @@
+"""Calibration finds the noise or temperature that validation data support, and no more."""
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from degp import Categorical, Gaussian, methods
+from degp.calibration import (
+    DOUBT,
+    calibrate,
+    calibrate_cautiously,
+    calibrated_nll,
+    first_within_one_error,
+    golden_section,
+)
+from degp.priors import NNGP
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_calibration_finds_the_noise_variance_of_the_data():
+    outputs = normal(4, 30, 1)
+    truth = outputs.mean(0) + math.sqrt(0.3) * normal(30, 1, seed=2) + outputs.std(0) * normal(30, 1, seed=3)
+    method = methods.de(Gaussian(1.0))
+    factor = calibrate(method, outputs, truth)
+    assert method.likelihood.variance.item() == pytest.approx(factor)
+    nll = [-methods.de(Gaussian(factor * c)).predictive(outputs).log_prob(truth).mean() for c in (0.9, 1.0, 1.1)]
+    assert nll[1] <= min(nll)
+
+
+@given(log_factor=st.floats(-9, 9), epistemic=st.floats(0.01, 2.0), seed=st.integers(0, 99))
+def test_the_score_of_an_epoch_is_that_of_the_calibrated_model(log_factor, epistemic, seed):
+    """The NLL does not depend on how far off the noise is."""
+    generator = torch.Generator().manual_seed(seed)
+    outputs = epistemic * torch.randn(4, 40, 1, generator=generator, dtype=torch.float64)
+    truth = torch.randn(40, 1, generator=generator, dtype=torch.float64) * 0.5
+    method = methods.degp(Gaussian(0.3 * math.exp(log_factor)), NNGP(1))
+    judged = calibrated_nll(method.predictive(outputs), truth).mean()
+    calibrate(method, outputs, truth)
+    delivered = -method.predictive(outputs).log_prob(truth).mean()
+    assert delivered - 1e-6 <= judged <= delivered + 0.02
+
+
+@given(rows=st.integers(2, 60), log_noise=st.floats(-3, 3), seed=st.integers(0, 999))
+def test_noise_is_lowered_to_its_upper_confidence_bound_and_raised_at_once(rows, log_noise, seed):
+    random = torch.Generator().manual_seed(seed)
+    outputs = 0.3 * torch.randn(3, rows, 1, generator=random, dtype=torch.float64)
+    targets = torch.randn(rows, 1, generator=random, dtype=torch.float64)
+    method = methods.de(Gaussian(math.exp(log_noise)))
+
+    def outcome(calibration) -> tuple[float, float]:
+        own = copy.deepcopy(method)
+        factor = calibration(own, outputs, targets)
+        return factor, float(-own.predictive(outputs).log_prob(targets).mean())
+
+    (best, least), (cautious, nll) = (outcome(calibration) for calibration in (calibrate, calibrate_cautiously))
+    if best >= 1:
+        assert cautious == best
+    else:
+        assert best <= cautious <= 1
+        assert rows * (nll - least) <= DOUBT**2 / 2 + 1e-6
+        assert cautious == 1 or rows * (nll - least) == pytest.approx(DOUBT**2 / 2, rel=1e-3)
+
+
+def test_a_temperature_never_claims_more_than_the_validation_points_can_show():
+    """All 40 points correct: the best temperature leaves each an error probability of about one in 40, not none."""
+    labels = torch.arange(40) % 3
+    outputs = 5.0 * torch.nn.functional.one_hot(labels, 3).double().expand(4, -1, -1)
+    method = methods.de(Categorical(1.0))
+    calibrate(method, outputs, labels)
+    wrong = 1 - method.predictive(outputs).probabilities.max(-1).values.mean()
+    assert 0.5 / 41 < float(wrong) < 1 / 41
+
+
+def test_a_simpler_variant_stands_within_one_standard_error():
+    noise = normal(3, 100)
+    noise = 0.1 * (noise - noise.mean(1, keepdim=True))
+    for means, taken in (((0.001, 0.0, 0.001), 0), ((0.5, 0.001, 0.0), 1), ((0.5, 0.5, 0.0), 2), ((0.0, 0.0, 0.0), 0)):
+        assert first_within_one_error(noise + torch.tensor(means, dtype=torch.float64)[:, None]) == taken
+
+
+def test_one_validation_point_is_enough_to_choose():
+    assert first_within_one_error(torch.tensor([[1.0], [0.5]], dtype=torch.float64)) == 1
+
+
+@given(minimum=st.floats(-2.9, 2.9, allow_subnormal=False))
+def test_golden_section_finds_the_minimum(minimum):
+    assert golden_section(lambda t: (t - minimum) ** 2, -3, 3) == pytest.approx(minimum, abs=1e-5)
