@@ -91,4 +91,4 @@ def test_one_validation_point_is_enough_to_choose():
 
 @given(minimum=st.floats(-2.9, 2.9, allow_subnormal=False))
 def test_golden_section_finds_the_minimum(minimum):
-    assert golden_section(lambda t: (t - minimum) ** 2, -3, 3) == pytest.approx(minimum, abs=1e-5)
+    assert golden_section(lambda t: (t - minimum) ** 2, -3.0, 3.0) == pytest.approx(minimum, abs=1e-5)

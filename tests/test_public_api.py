@@ -21,7 +21,7 @@ PUBLIC = {
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },
     "degp.methods": {
-        *{"Method", "DEGP", "Memberwise", "Kind", "Built", "Prepared"},
+        *{"Method", "DEGP", "Memberwise", "Kind", "Built", "with_likelihood", "Prepared"},
         *{"de", "rde", "rms", "degp", "batch_loss"},
     },
     "degp.data": {"as_batch", "check_inputs", "sine", "hold_out_rows", "kfold", "subset", "Standardiser"},

@@ -77,8 +77,8 @@ def test_unusual_cells_are_counted_over_the_whole_file(models, table):
         predict_file(models["numbers"], table, table.with_name("p.csv"), chunk_rows=7)
     messages = sorted(str(warning.message) for warning in caught if issubclass(warning.category, TableWarning))
     assert messages == [
-        "column 'city' has 15 cells in categories that training has not seen, such as 'Rome'; they count as none of the "
-        "3 known ones",
+        "column 'city' has 15 cells in categories that training has not seen, such as 'Rome'; they count as none of "
+        "the 3 known ones",
         "column 'størrelse' has 36 missing cells, but had none in training; they are filled in, and predictions for "
         "these rows are less reliable",
         "the table has columns that training did not have: 'pool'; they are ignored",

@@ -288,6 +288,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         parts = (predictive.epistemic, predictive.aleatoric, predictive.total)
         return Uncertainty(*(self._original_std(part.sqrt()) ** 2 for part in parts))
 
+    @torch.no_grad()
     def update(self, X: Any, y: Any) -> "DEGPRegressor":
         """Takes in new labels without training: conditions the Gaussian process on them, exactly, at the cost of M³."""
         check_is_fitted(self)

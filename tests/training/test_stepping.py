@@ -1,0 +1,49 @@
+"""Eager steps transform the inputs of their rows, keep the population, and run in the given precision."""
+
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from degp import Batch, Ensemble, Gaussian
+from degp.methods import Memberwise
+from degp.priors import no_penalty
+from degp.runtime.execution import Loop
+from degp.training import Eager, TrainState
+
+DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None])
+
+
+class Recorder(Memberwise):
+    """DE that records its batches and the precision of its outputs."""
+
+    def __init__(self):
+        super().__init__(Gaussian(1.0), no_penalty)
+        self.seen = []
+
+    def loss(self, outputs, weights, batch, prepared, *, generator=None):
+        self.seen.append((batch, outputs.dtype))
+        return super().loss(outputs, weights, batch, prepared, generator=generator)
+
+
+def advance(rows, **options):
+    """The batch of a step on these rows, and the precision of the networks."""
+    ensemble, method = Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop()), Recorder()
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.0)
+    state = TrainState(ensemble, method, [optimizer], [], torch.Generator().manual_seed(0))
+    Eager(**options).start(state, DATA, len(rows))(torch.tensor(rows))
+    return method.seen[0]
+
+
+def test_the_transform_is_applied_to_the_rows_of_the_batch():
+    batch, _ = advance([4, 1], transform=lambda inputs, generator: 10 * inputs)
+    assert_close(batch.inputs, torch.tensor([[40.0], [10.0]]))
+    assert_close(batch.targets, torch.tensor([[4.0], [1.0]]))
+
+
+def test_batches_keep_the_population():
+    assert advance([4, 1])[0].population == 6
+
+
+def test_networks_run_in_the_given_precision():
+    assert advance([4, 1])[1] == torch.float32
+    assert advance([4, 1], precision=torch.bfloat16)[1] == torch.bfloat16
