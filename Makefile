@@ -1,5 +1,5 @@
 # Each target prepares .venv for itself; a stamp per extra remembers what is installed.
-#   make demo | test | lint | docs | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
+#   make demo | test | test-slow | lint | docs | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
 
 PYTHON ?= python3
 ARGS ?=
@@ -11,7 +11,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test test-slow lint docs bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -28,7 +28,11 @@ demo: .venv/.installed-cli
 test: .venv/.installed-test
 	if grep -rqs --include='*.py' 'mark\.compiled' tests; then \
 	  DEGP_NO_TYPECHECK=1 $(BIN)/python -m pytest -m compiled $(ARGS) || [ $$? -eq 5 ]; fi  # 5: none among ARGS
-	$(BIN)/python -m pytest --numprocesses=auto $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto -m "not (slow or experiment)" $(ARGS)
+
+# What takes long: every experiment's smoke test, campaigns, and programs killed and started again.
+test-slow: .venv/.installed-test
+	$(BIN)/python -m pytest --numprocesses=auto -m "slow or experiment" $(ARGS)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

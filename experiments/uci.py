@@ -8,7 +8,7 @@ as in the paper, as weights of the divergence on a batch; α in units of Bayes' 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
 from degp.priors.evidence import Scales
 from degp.report import environment, load_results, save_results
 from degp.runtime.files import read_json, require_writable, write_json
-from degp.tabular.fitting import TableConfig, initial
+from degp.tabular.fitting import TableConfig, initial, scales_for
 from experiments.data import UCI_NAMES, uci
 from experiments.protocols.folds import BATCH, Fold, Run, standardised_folds, train_together
 from experiments.protocols.options import DEVICE, Device, chosen
@@ -164,11 +164,14 @@ def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[di
     runs: dict[tuple[int, Kind], Run] = {}
     scales: dict[int, Scales] = {}
     for k in chosen:
-        train, validation = hold_out_rows(every[k].train, config.validation_fraction, generator=every[k].generator)
+        train, _ = hold_out_rows(every[k].train, config.validation_fraction, generator=_seeded(config, k))
+        scales[k] = scales_for(train, None, TableConfig(), generator=_seeded(config, k))
+        every[k] = replace(every[k], train=_weighed(every[k].train, scales[k]), test=_weighed(every[k].test, scales[k]))
+        train, validation = hold_out_rows(every[k].train, config.validation_fraction, generator=_seeded(config, k))
         for kind in Kind:
-            generator = torch.Generator(config.device).manual_seed(config.seed + 1000 * k)
+            generator = _seeded(config, k)
             table = TableConfig(method=kind)
-            ensemble, method, scales[k] = initial(train, None, table, generator=generator)
+            ensemble, method = initial(train, None, table, scales[k], generator=generator)
             runs[k, kind] = Run(
                 every[k],
                 train,
@@ -189,6 +192,14 @@ def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[di
         alpha = getattr(run.method, "alpha", None)
         records.append(_record(kind.label, k, alpha, _scores(run), seconds) | {"epochs": epochs})
     return records + [_exact_record(every[k], k, scales[k].nngp(), scales[k].noise_variance) for k in chosen]
+
+
+def _seeded(config: Config, fold: int) -> torch.Generator:
+    return torch.Generator(config.device).manual_seed(config.seed + 1000 * fold)
+
+
+def _weighed(rows: Batch, scales: Scales) -> Batch:
+    return Batch(scales.apply(rows.inputs), rows.targets)
 
 
 PROTOCOLS: dict[str, Callable[[str, Sequence[int], Config, Path], list[dict[str, Any]]]] = {

@@ -1,46 +1,67 @@
-"""Scales of the prior that maximise the marginal likelihood of the analytic NN-GP, on a small grid."""
+"""Scales of a ReLU NN-GP prior by evidence: one relevance per feature, the bias, the output scale and the noise."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.priors.analytic import NNGP, relu
 from degp.priors.weights import WeightPrior
 
-INPUT_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-OUTPUT_SCALES = torch.logspace(-2, 2, 33, dtype=torch.float64)
-NOISE_VARIANCES = torch.logspace(-5, 0.5, 56, dtype=torch.float64)
 __all__ = ["Scales", "most_likely_scales"]
 
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
+JITTER = 1e-8  # of the mean prior variance, where the targets have no noise
+SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
+LARGEST_RELEVANCE, LARGEST_VARIANCE = 7.0, 4.0  # of |log relevance|, and of |log| of bias and output scale
+LOG_NOISE = (-21.0, 2.0)
+BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Variances of a ReLU network's first layer, of its read-out and of the noise, with their log evidence."""
+    """Scales of a ReLU network's prior and of the noise.
+
+    k⁰(x, x') = Σ_d s_d² x_d x'_d / D + b₀, then `depth` hidden layers, and a read-out of variance `output_scale`.
+
+    Attributes:
+        depth: hidden layers.
+        relevance: s, one factor per feature. The prior and the networks see inputs times s (`apply`).
+        bias: b₀, the bias variance of the first layer.
+        output_scale: variance of the read-out's weights, times its fan-in.
+        noise_variance: σ².
+        log_evidence: log p(y) of the rows that the scales were fitted on.
+        loo_nll: their mean leave-one-out NLL per target.
+    """
 
     depth: int
-    input_scale: float
+    relevance: tuple[float, ...]
+    bias: float
     output_scale: float
     noise_variance: float
-    log_evidence: float
+    log_evidence: float = math.nan
+    loo_nll: float = math.nan
+
+    def apply(self, inputs: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Inputs times the relevance of each feature."""
+        return inputs * inputs.new_tensor(self.relevance)
 
     def nngp(self) -> NNGP:
-        """The prior over functions with these scales."""
+        """The prior over functions of the scaled inputs."""
         return NNGP(self.depth, self._weights(), self._biases(), relu)
 
     def weight_prior(self) -> WeightPrior:
-        """The prior over a finite network's weights that it comes from: for initialisation and penalties."""
+        """The prior over the weights of a finite network on the scaled inputs: for initialisation and penalties."""
         return WeightPrior(self._weights(), self._biases())
 
     def _weights(self) -> tuple[float, ...]:
-        return (self.input_scale, *[HIDDEN] * (self.depth - 1), self.output_scale)
+        return (1.0, *[HIDDEN] * (self.depth - 1), self.output_scale)
 
     def _biases(self) -> tuple[float, ...]:
-        return (self.input_scale, *[HIDDEN_BIAS] * (self.depth - 1), READOUT_BIAS * self.output_scale)
+        return (self.bias, *[HIDDEN_BIAS] * (self.depth - 1), READOUT_BIAS * self.output_scale)
 
 
 def most_likely_scales(
@@ -48,29 +69,109 @@ def most_likely_scales(
     targets: Float[Tensor, "N C"],
     depth: int,
     *,
+    groups: Sequence[int] | None = None,
     most_rows: int = 512,
+    steps: int = 40,
     generator: torch.Generator | None = None,
 ) -> Scales:
-    """The scales that maximise the marginal likelihood of standardised targets.        theory/exact.md (4)
+    """Scales that maximise the evidence of standardised targets: one relevance per feature, or one for all.
 
-    For each input scale K = U diag(e) Uᵀ, and for all output scales o and noise variances σ² at once
-    −2 log p(y) = Σᵢ (uᵢᵀy)² / (o eᵢ + σ²) + C Σᵢ log(o eᵢ + σ²) + NC log 2π.
+    The gradient of −log p(y) is tr(G ∂K) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²I.        theory/exact.md (4)
+    Of the two, the one with the lower leave-one-out NLL is returned; it needs no rows held out.  theory/exact.md (5)
 
     Args:
+        groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
         most_rows: a random subset of at most this size is used, since the cost grows with the third power.
+        steps: of L-BFGS.
     """
     rows = torch.randperm(len(inputs), generator=generator, device=inputs.device)[:most_rows]
     x, y = inputs[rows].double(), targets[rows].double()
-    return max((_best(x, y, depth, scale) for scale in INPUT_SCALES), key=lambda scales: scales.log_evidence)
+    own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
+    candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
+    fitted = [_fit(x, y, depth, group.to(x.device), steps) for group in candidates]
+    return min(fitted, key=lambda scales: scales.loo_nll)
 
 
-def _best(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, input_scale: float) -> Scales:
-    prior = Scales(depth, input_scale, 1.0, 0.0, 0.0).nngp()
-    e, U = torch.linalg.eigh(prior(x, x))
-    squares = (U.mT @ y).square().sum(1)  # (N,)
-    o, s = OUTPUT_SCALES.to(e.device)[:, None, None], NOISE_VARIANCES.to(e.device)[None, :, None]
-    variance = o * e.clamp(min=0) + s  # eigenvalues of a Gram matrix are negative by rounding only
+def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, groups: Int[Tensor, "D"], steps: int) -> Scales:
+    """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
+    start = [0.0] * (int(groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
+    log_scales = torch.tensor(start, dtype=torch.float64, device=x.device, requires_grad=True)
+    optimizer = torch.optim.LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
+
+    def loss() -> Float[Tensor, ""]:
+        optimizer.zero_grad()
+        relevance, bias, output, noise = _unpacked(log_scales, groups)
+        gram = _gram(x * relevance, depth, bias, output)
+        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach())
+        prior = _negative_log_prior(relevance, bias, output)
+        ((slope * gram).sum() + noise_slope * noise + prior).backward()
+        return value + prior.detach()
+
+    optimizer.step(loss)
+    return _scales(x, y, depth, log_scales.detach(), groups)
+
+
+def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    relevance = log_scales[:-3].clamp(-LARGEST_RELEVANCE, LARGEST_RELEVANCE).exp()[groups]
+    bias, output = log_scales[-3:-1].clamp(-LARGEST_VARIANCE, LARGEST_VARIANCE).exp()
+    return relevance, bias, output, log_scales[-1].clamp(*LOG_NOISE).exp()
+
+
+def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor) -> Float[Tensor, "N N"]:
+    """The kernel of `Scales.nngp`, differentiable in its scales; the diagonal is exact, where arccos has no slope."""
+    k, v = z @ z.mT / z.shape[1] + bias, z.square().sum(1) / z.shape[1] + bias
+    for layer in range(depth):
+        w, b = (output, READOUT_BIAS * output) if layer == depth - 1 else (HIDDEN, HIDDEN_BIAS)
+        std = (v[:, None] * v[None, :]).sqrt()
+        cosine = (k / std).clamp(-1 + 1e-10, 1 - 1e-10)
+        dual = std * ((1 - cosine.square()).sqrt() + (math.pi - cosine.arccos()) * cosine) / (2 * math.pi)
+        k, v = w * dual + b, w * v / 2 + b
+    eye = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    return torch.where(eye, torch.diag(v), k)
+
+
+def _negative_log_evidence(
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+) -> tuple[Float[Tensor, ""], Float[Tensor, "N N"], Float[Tensor, ""]]:
+    """−log p(y), its derivative by the Gram matrix, and that by the noise variance."""
     N, C = y.shape
-    log_evidence = -0.5 * ((squares / variance + C * variance.log()).sum(-1) + N * C * math.log(2 * math.pi))
-    i, j = divmod(int(log_evidence.argmax()), len(NOISE_VARIANCES))
-    return Scales(depth, input_scale, float(OUTPUT_SCALES[i]), float(NOISE_VARIANCES[j]), float(log_evidence[i, j]))
+    root = _root(gram, noise)
+    solved, inverse = torch.cholesky_solve(y, root), torch.cholesky_inverse(root)
+    value = 0.5 * (y * solved).sum() + C * root.diagonal().log().sum() + 0.5 * N * C * math.log(2 * math.pi)
+    slope = 0.5 * (C * inverse - solved @ solved.mT)
+    return value, slope, slope.diagonal().sum()
+
+
+def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor) -> Float[Tensor, ""]:
+    broad = (bias.log() / BROAD).square() + ((output / 2).log() / BROAD).square()
+    return SHRINKAGE * relevance.sum() + 0.5 * broad
+
+
+def _scales(x: Tensor, y: Tensor, depth: int, log_scales: Tensor, groups: Tensor) -> Scales:
+    relevance, bias, output, noise = _unpacked(log_scales, groups)
+    gram = _gram(x * relevance, depth, bias, output)
+    value, _, _ = _negative_log_evidence(gram, y, noise)
+    return Scales(
+        depth,
+        tuple(relevance.tolist()),
+        float(bias),
+        float(output),
+        float(noise),
+        -float(value),
+        float(_leave_one_out_nll(gram, y, noise)),
+    )
+
+
+def _leave_one_out_nll(
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+) -> Float[Tensor, ""]:
+    """−(1/NC) Σₙ log p(yₙ | y₋ₙ) with variance 1/(S⁻¹)ₙₙ and residual (S⁻¹y)ₙ / (S⁻¹)ₙₙ.        theory/exact.md (5)"""
+    root = _root(gram, noise)
+    precision = torch.cholesky_inverse(root).diagonal()[:, None]
+    residual = torch.cholesky_solve(y, root) / precision
+    return 0.5 * (math.log(2 * math.pi) - precision.log() + residual.square() * precision).mean()
+
+
+def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, ""]) -> Float[Tensor, "N N"]:
+    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.linalg.cholesky(gram + (noise + JITTER * gram.diagonal().mean()) * eye)

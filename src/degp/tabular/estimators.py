@@ -20,7 +20,7 @@ from degp.methods import Kind
 from degp.prediction import evaluate, predict
 from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
-from degp.tabular.fitting import CONSTANT, TableConfig, fit_table, stepping_for
+from degp.tabular.fitting import CONSTANT, TableConfig, fit_table, scales_for, stepping_for
 from degp.training import Checkpoints, EarlyStopping, Plan
 from degp.typing import Batch
 
@@ -44,6 +44,8 @@ class Uncertainty:
 
 class _Estimator(BaseEstimator):
     """What the regressor and the classifier share: parameters, training and prediction in standardised units."""
+
+    input_scaling_: Standardiser
 
     def __init__(
         self,
@@ -90,6 +92,11 @@ class _Estimator(BaseEstimator):
         return self.method_.likelihood
 
     @property
+    def relevance_(self) -> Array:
+        """The relevance of each feature: the factor on its standardised values in the prior and the networks."""
+        return np.array(self.scales_.relevance)
+
+    @property
     def alpha_(self) -> float | None:
         """The weight of the divergence that the model was trained with; None for methods without one."""
         return getattr(self.method_, "alpha", None)
@@ -103,6 +110,7 @@ class _Estimator(BaseEstimator):
             validation.to(device=self.device),
             num_classes,
             self.config(),
+            self.scales_,
             self._plan(checkpoints, len(train), len(validation), mesh),
             mesh=mesh,
             generator=generator,
@@ -112,11 +120,17 @@ class _Estimator(BaseEstimator):
             checkpoints.discard()
         # float64 from here on: a row's prediction must not depend on the other rows of the call, not even by rounding
         self.ensemble_, self.method_ = fitted.ensemble.double(), fitted.method
-        self.scales_ = fitted.scales
         self.validation_nll_ = fitted.validation_nll
         self.history_ = fitted.history.records
         self.n_iter_ = len(self.history_)
         self.coefficients_: Coefficients | None = None
+
+    def _weigh_features(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> None:
+        """Finds the prior's scales by evidence, and includes the relevance of each feature in the input scaling."""
+        self.scales_ = scales_for(rows.to(device=self.device), num_classes, self.config(), generator=generator)
+        scaling = self.input_scaling_
+        std = tuple(std / relevance for std, relevance in zip(scaling.std, self.scales_.relevance, strict=True))
+        self.input_scaling_ = Standardiser(scaling.mean, std)
 
     def _split(self, inputs: Array, targets: Tensor) -> tuple[Batch, Batch, torch.Generator]:
         """Training rows, validation rows, and the generator of everything random that follows."""
@@ -197,8 +211,8 @@ class _Estimator(BaseEstimator):
 class DEGPRegressor(RegressorMixin, _Estimator):
     """A regressor with calibrated error bars: a deep ensemble trained and read as one Gaussian process.
 
-    Inputs and targets are standardised, the scales of the prior maximise its marginal likelihood, one ensemble is
-    trained by Bayes' rule, and its noise is calibrated on validation rows.
+    Inputs and targets are standardised, the scales of the prior, among them the relevance of each feature, maximise its
+    marginal likelihood, one ensemble is trained by Bayes' rule, and its noise is calibrated on validation rows.
 
     Args:
         method: "degp", or one of the baselines "de", "rde" and "rms".
@@ -236,6 +250,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         self.single_target_ = y.ndim == 1
         train, validation, generator = self._split(X, _tensor(y).reshape(len(y), -1))
         self.target_scaling_ = Standardiser.fit(train.targets)
+        self._weigh_features(self._batch(train), None, generator)
         train, validation = (self._batch(rows) for rows in (train, validation))
         self._train(train, validation, None, generator)
         self.conformity_ = self._conformity(validation)
@@ -360,8 +375,10 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes, but all targets are one class: {self.classes_[0]}")
         parts = self._split(X, torch.from_numpy(labels.astype(np.int64)))
-        train, validation = (Batch(self._standardised(rows.inputs), rows.targets) for rows in parts[:2])
-        self._train(train, validation, len(self.classes_), parts[2])
+        train, validation, generator = parts
+        self._weigh_features(Batch(self._standardised(train.inputs), train.targets), len(self.classes_), generator)
+        train, validation = (Batch(self._standardised(rows.inputs), rows.targets) for rows in (train, validation))
+        self._train(train, validation, len(self.classes_), generator)
         return self
 
     def predict_proba(self, X: Any) -> Array:

@@ -28,6 +28,7 @@ __all__ = [
     "likelihood_for",
     "method_for",
     "network_for",
+    "scales_for",
     "stepping_for",
 ]
 
@@ -70,11 +71,10 @@ class TableConfig:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained ensemble with its calibrated method, the prior's scales and the history of the fit."""
+    """A trained ensemble with its calibrated method and the history of the fit."""
 
     ensemble: Ensemble
     method: Method
-    scales: Scales
     validation_nll: float
     history: History
 
@@ -84,23 +84,24 @@ def fit_table(
     validation: Batch,
     num_classes: int | None,
     config: TableConfig,
+    scales: Scales,
     plan: Plan,
     *,
     mesh: Mesh = ALONE,
     generator: torch.Generator,
     progress: bool | None = None,
 ) -> Fitted:
-    """Sets the prior's scales by evidence, trains one ensemble, and calibrates it on the validation rows.
+    """Trains one ensemble under a prior of these scales, and calibrates it on the validation rows.
 
     Args:
-        train: standardised inputs (N, D); standardised targets (N, C), or labels (N,) for classes.
+        train: inputs (N, D), standardised and times their relevance; standardised targets (N, C), or labels (N,).
         validation: rows in the same units, which select the epoch and calibrate the noise or temperature.
         num_classes: None for real targets.
         plan: its early stopping reads "validation/nll".
         mesh: the ranks that the members are distributed over; every rank returns the whole ensemble.
     """
     _check_ranks(config.members, mesh)
-    whole, method, scales = initial(train, num_classes, config, generator=generator)
+    whole, method = initial(train, num_classes, config, scales, generator=generator)
     ensemble = whole.split(mesh)
     trained = [p for p in (*ensemble.parameters(), *method.parameters()) if p.requires_grad]
     optimizer = adam(trained, config.learning_rate)
@@ -118,21 +119,25 @@ def fit_table(
     whole = ensemble.whole().eval()
     nll = _score(whole, method, validation)
     calibrate_cautiously(method, evaluate(whole, validation.inputs), validation.targets)
-    return Fitted(whole, method, scales, nll, history)
+    return Fitted(whole, method, nll, history)
+
+
+def scales_for(train: Batch, num_classes: int | None, config: TableConfig, *, generator: torch.Generator) -> Scales:
+    """The prior's scales by evidence; the relevance of each feature is to be applied to all inputs."""
+    targets = _as_real(train.targets, num_classes)
+    return most_likely_scales(train.inputs, targets, len(config.hidden_layers), generator=generator)
 
 
 def initial(
-    train: Batch, num_classes: int | None, config: TableConfig, *, generator: torch.Generator
-) -> tuple[Ensemble, Built, Scales]:
-    """Where training starts: members drawn from the prior, the method, and the prior's scales by evidence."""
-    targets = _as_real(train.targets, num_classes)
-    scales = most_likely_scales(train.inputs, targets, len(config.hidden_layers), generator=generator)
+    train: Batch, num_classes: int | None, config: TableConfig, scales: Scales, *, generator: torch.Generator
+) -> tuple[Ensemble, Built]:
+    """Where training starts: members drawn from the prior of these scales, and the method."""
     ensemble = _initial_ensemble(train, num_classes, config, scales, generator)
     likelihood = likelihood_for(num_classes, config.noise, scales.noise_variance)
     count = config.measurement_points
     measurement = UniformBox.around(train.inputs, count) if count else no_points
     method = method_for(config, likelihood, ensemble, scales, measurement, generator=generator)
-    return ensemble, method.to(train.inputs.device), scales
+    return ensemble, method.to(train.inputs.device)
 
 
 def method_for(

@@ -10,7 +10,6 @@ folder holds either the old or the new one, complete. From schema 2 on it also h
 
 import hashlib
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -278,8 +277,8 @@ def _parameters(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _scales(metadata: Mapping[str, Any], parameters: Mapping[str, Any]) -> Scales:
     """The prior's scales, which predictions do not depend on; schemas 1 and 2 did not save them."""
     if metadata["schema"] < 3:
-        return Scales(len(parameters["hidden_layers"]), 1.0, 1.0, 1.0, math.nan)
-    return Scales(**metadata["scales"])
+        return Scales(len(parameters["hidden_layers"]), (1.0,) * metadata["n_features"], 1.0, 1.0, 1.0)
+    return Scales(**metadata["scales"] | {"relevance": tuple(metadata["scales"]["relevance"])})
 
 
 def _networks(
