@@ -28,11 +28,11 @@ demo: .venv/.installed-cli
 test: .venv/.installed-test
 	if grep -rqs --include='*.py' 'mark\.compiled' tests; then \
 	  DEGP_NO_TYPECHECK=1 $(BIN)/python -m pytest -m compiled $(ARGS) || [ $$? -eq 5 ]; fi  # 5: none among ARGS
-	$(BIN)/python -m pytest --numprocesses=auto -m "not (slow or experiment)" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto -m "not (slow or distributed or experiment)" $(ARGS)
 
-# What takes long: every experiment's smoke test, campaigns, and programs killed and started again.
+# What takes long: every experiment's smoke test, several processes, and programs killed and started again.
 test-slow: .venv/.installed-test
-	$(BIN)/python -m pytest --numprocesses=auto -m "slow or experiment" $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=auto -m "slow or distributed or experiment" $(ARGS)
 
 lint: .venv/.installed-dev
 	$(BIN)/ruff check .

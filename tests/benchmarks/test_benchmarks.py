@@ -15,6 +15,8 @@ from degp.report import load_results
 from degp.runtime import execution
 from degp.runtime.kernels import chains, narrow
 
+pytestmark = pytest.mark.slow
+
 app = typer.Typer()
 app.command()(benchmarks.main)
 

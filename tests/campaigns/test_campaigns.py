@@ -7,6 +7,8 @@ import pytest
 from campaigns import bits, fuzz, kill, soak
 from campaigns.targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("scipy")
 
 

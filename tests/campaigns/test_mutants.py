@@ -45,6 +45,7 @@ def test_mutants_are_selected_by_pattern():
     assert selected(MUTANTS, None) == MUTANTS
 
 
+@pytest.mark.slow
 def test_the_campaign_reports_caught_surviving_and_invalid_mutants(tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "tests").mkdir()

@@ -153,6 +153,7 @@ def test_errors_of_other_ranks_name_the_rank(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_new_process_can_use_a_model(place, tmp_path):
     command = [sys.executable, "-m", "degp", "predict", place / "numbers", place / "test.csv"]
     command += ["--out", tmp_path / "p.csv"]

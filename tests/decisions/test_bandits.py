@@ -143,6 +143,7 @@ def test_infinite_targets_and_no_noise_are_refused():
 # Decision rules
 
 
+@pytest.mark.slow
 def test_thompson_sampling_draws_from_the_posterior(generator):
     outputs, method = torch.randn(4, 1, 3, generator=generator), methods.degp(PartialGaussian(0.1), priors.NNGP(1))
     draws = torch.cat([ThompsonSampling()(outputs, method, generator) for _ in range(10_000)])

@@ -366,6 +366,7 @@ def test_an_image_run_interrupted_on_two_ranks_resumes_on_one(two, folder, tmp_p
     assert_same(ranks.image_run(ALONE, folder / "interrupted"), ranks.image_run(ALONE, tmp_path))
 
 
+@pytest.mark.distributed
 def test_a_killed_rank_is_restarted_and_resumes(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1"]
     rendezvous = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--monitor-interval=0.1"]

@@ -64,6 +64,7 @@ def test_members_that_agree_have_one_temperature(spread):
     assert two.functions.temperature == pytest.approx(0.3, rel=0.2)
 
 
+@pytest.mark.slow
 def test_two_temperatures_are_recovered():
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(8, 20_000, 3, generator=generator, dtype=torch.float64) + torch.randn(

@@ -16,8 +16,8 @@ __all__ = ["Scales", "most_likely_scales"]
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
 JITTER = 1e-8  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
-LARGEST_RELEVANCE, LARGEST_VARIANCE = 7.0, 4.0  # of |log relevance|, and of |log| of bias and output scale
-LOG_NOISE = (-21.0, 2.0)
+LOG_RELEVANCE, LOG_VARIANCE, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds; variances of bias and output
+WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
 BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
 
 
@@ -103,7 +103,8 @@ def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, groups: I
         relevance, bias, output, noise = _unpacked(log_scales, groups)
         gram = _gram(x * relevance, depth, bias, output)
         value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach())
-        prior = _negative_log_prior(relevance, bias, output)
+        wall = WALL * (log_scales - _bounded(log_scales).detach()).square().sum()
+        prior = _negative_log_prior(relevance, bias, output) + wall
         ((slope * gram).sum() + noise_slope * noise + prior).backward()
         return value + prior.detach()
 
@@ -112,9 +113,13 @@ def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, groups: I
 
 
 def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    relevance = log_scales[:-3].clamp(-LARGEST_RELEVANCE, LARGEST_RELEVANCE).exp()[groups]
-    bias, output = log_scales[-3:-1].clamp(-LARGEST_VARIANCE, LARGEST_VARIANCE).exp()
-    return relevance, bias, output, log_scales[-1].clamp(*LOG_NOISE).exp()
+    bounded = _bounded(log_scales).exp()
+    return bounded[:-3][groups], bounded[-3], bounded[-2], bounded[-1]
+
+
+def _bounded(log_scales: Tensor) -> Tensor:
+    relevance, variances, noise = log_scales[:-3], log_scales[-3:-1], log_scales[-1:]
+    return torch.cat([relevance.clamp(*LOG_RELEVANCE), variances.clamp(*LOG_VARIANCE), noise.clamp(*LOG_NOISE)])
 
 
 def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor) -> Float[Tensor, "N N"]:

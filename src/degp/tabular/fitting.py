@@ -208,9 +208,21 @@ def _initial_ensemble(
 
     def make() -> nn.Module:
         network = network_for(data.inputs.shape[1], num_targets, num_classes, config.hidden_layers, config.noise)
-        return weight_prior.initialise(network.to(generator.device), generator=generator)
+        weight_prior.initialise(network.to(generator.device), generator=generator)
+        if num_classes is None and config.noise == INPUT_DEPENDENT:
+            _damp_log_noise(network, num_targets, data.inputs, scales)
+        return network
 
     return Ensemble(make, config.members)
+
+
+@torch.no_grad()
+def _damp_log_noise(network: nn.Module, num_targets: int, inputs: Float[Tensor, "N D"], scales: Scales) -> None:
+    """Starts the outputs for the log noise with a standard deviation of at most one: E eˢ must not overflow."""
+    variance = float(scales.nngp()(inputs[:64], inputs[:64]).diagonal().mean())
+    *_, readout = (layer for layer in network.modules() if isinstance(layer, nn.Linear))
+    for parameter in readout.parameters():
+        parameter[num_targets:] /= max(1.0, variance) ** 0.5
 
 
 def _as_real(targets: Shaped[Tensor, "N *C"], num_classes: int | None) -> Float[Tensor, "N C"]:
