@@ -81,7 +81,14 @@ def test_a_temperature_never_claims_more_than_the_validation_points_can_show():
 def test_a_simpler_variant_stands_within_one_standard_error():
     noise = normal(3, 100)
     noise = 0.1 * (noise - noise.mean(1, keepdim=True))
-    for means, taken in (((0.001, 0.0, 0.001), 0), ((0.5, 0.001, 0.0), 1), ((0.5, 0.5, 0.0), 2), ((0.0, 0.0, 0.0), 0)):
+    cases = {  # 0.05 is within the standard deviation of a difference, and more than three of its standard errors
+        (0.001, 0.0, 0.001): 0,
+        (0.5, 0.001, 0.0): 1,
+        (0.5, 0.5, 0.0): 2,
+        (0.05, 0.05, 0.0): 2,
+        (0.0, 0.0, 0.0): 0,
+    }
+    for means, taken in cases.items():
         assert first_within_one_error(noise + torch.tensor(means, dtype=torch.float64)[:, None]) == taken
 
 

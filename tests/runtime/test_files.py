@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from degp import Checkpoints, Ensemble, Gaussian, methods
 from degp.cli import app
 from degp.nets import mlp
-from degp.runtime.files import new_file, write_json
+from degp.runtime.files import new_file, new_folder, write_json
 from degp.tabular.saving import load_model
 from degp.training import TrainState
 
@@ -137,3 +137,15 @@ def test_the_command_line_reports_a_read_only_folder(place, command, monkeypatch
         result = degp(command, place, "--out", str(locked / "out.csv"), *(QUICK if command == "fit" else ()))
     assert_reported(result, "Permission denied")
     assert not list(locked.iterdir())
+
+
+def test_files_and_folders_have_the_permissions_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "file.json", {})
+        with new_folder(tmp_path / "folder"):
+            pass
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file.json", "folder")]
+    assert modes == [0o640, 0o750]

@@ -45,3 +45,11 @@ def test_damaged_members_are_refused(tmp_path, file, advice):
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(CheckpointError, match=advice):
         load_members(tmp_path, example("de").recipe, seed=0)
+
+
+def test_only_weight_arrays_are_rounded(tmp_path):
+    trained = example()
+    loaded = load_members(save_members(trained, tmp_path), trained.recipe, seed=0)
+    before = trained.ensemble.state_dict()
+    for name, value in loaded.ensemble.state_dict().items():
+        assert torch.equal(value, before[name] if value.ndim <= 2 else before[name].half().float())
