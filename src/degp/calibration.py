@@ -27,6 +27,7 @@ __all__ = [
 # of |log factor|: a noise variance may come from a fit without errors, a temperature is known to a factor
 LARGEST_NOISE, LARGEST_TEMPERATURE = 12.0, 3.0
 DOUBT = 2.0  # standard errors of evidence that a lower noise variance needs
+TEMPERATURE_SPREAD = 0.5  # of the log-normal prior on the temperature
 NUM_DRAWS = 256
 
 
@@ -64,17 +65,20 @@ def calibrate(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) 
 
 @torch.no_grad()
 def calibrate_cautiously(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
-    """As `calibrate`, but a noise variance is lowered only as far as its upper confidence bound.
+    """As `calibrate`, but a few validation points change little.
 
-        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
+        noise:        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
+        temperature:  log c = argmin N nll(t) + ½ t² / TEMPERATURE_SPREAD²
 
     The same points have selected the epoch, so their errors are optimistic; the noise learned in training is the better
-    estimate unless there are many of them. A variance that must rise rises at once.
+    estimate unless there are many of them. A noise variance that must rise rises at once.
     """
     nll = _nll_by_log_factor(method, outputs, targets)
-    is_noise = _is_regression(method, outputs)
-    best = _minimum(nll, is_noise=is_noise)
-    if is_noise and best < 0:
+    if not _is_regression(method, outputs):
+        doubt = 0.5 / TEMPERATURE_SPREAD**2 / len(targets)
+        return _widen(method, _minimum(lambda t: nll(t) + doubt * t**2, is_noise=False))
+    best = _minimum(nll, is_noise=True)
+    if best < 0:
         allowed = nll(best) + DOUBT**2 / 2 / len(targets)
         best = _largest(lambda t: nll(t) <= allowed, best, 0.0)
     return _widen(method, best)

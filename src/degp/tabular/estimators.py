@@ -20,17 +20,27 @@ from degp.methods import Kind
 from degp.prediction import evaluate, predict
 from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
-from degp.tabular.fitting import CONSTANT, TableConfig, fit_table, scales_for, stepping_for
-from degp.training import Checkpoints, EarlyStopping, Plan
+from degp.tabular.fitting import (
+    CHECKPOINT_STEPS,
+    CONSTANT,
+    Budget,
+    Fitted,
+    TableConfig,
+    fit_table,
+    priors_for,
+    process_for,
+    stepping_for,
+)
+from degp.tabular.presets import Preset
+from degp.tabular.process import Process
+from degp.training import Checkpoints
 from degp.typing import Batch
 
 __all__ = ["DEGPClassifier", "DEGPRegressor", "Uncertainty"]
 
 Array = NDArray[Any]
 NOT_OF_A_FIT = ("checkpoint", "verbose", "device", "max_seconds", "random_state")  # may change when a fit resumes
-PROGRESS = 0.15  # √N times the NLL that counts as progress on N validation rows: a fifth of a standard error
-BATCHES_PER_EPOCH = 32
-CHECKPOINT_STEPS = 200
+VALIDATION = 0.15  # the share of the rows that are held out where Bayes' weight alone does not prevent overfitting
 
 
 @dataclass(frozen=True)
@@ -46,20 +56,22 @@ class _Estimator(BaseEstimator):
     """What the regressor and the classifier share: parameters, training and prediction in standardised units."""
 
     input_scaling_: Standardiser
+    process_: Process | None
 
     def __init__(
         self,
         *,
+        preset: str = Preset.DEFAULT.value,
         method: str = Kind.DEGP.value,
-        members: int = 16,
+        members: int | None = None,
         hidden_layers: tuple[int, ...] = (64, 64),
         alpha: float = 1.0,
         measurement_points: int = 64,
-        epsilon: float = 0.05,
+        epsilon: float = 0.005,
         noise: str = CONSTANT,
-        validation_fraction: float = 0.15,
-        max_epochs: int = 1000,
-        patience: int = 100,
+        exact_rows: int = 2000,
+        validation_fraction: float | None = None,
+        steps: int | None = None,
         batch_size: int = 256,
         learning_rate: float = 0.01,
         max_seconds: float | None = None,
@@ -68,6 +80,7 @@ class _Estimator(BaseEstimator):
         checkpoint: str | None = None,
         verbose: bool = False,
     ) -> None:
+        self.preset = preset
         self.method = method
         self.members = members
         self.hidden_layers = hidden_layers
@@ -75,9 +88,9 @@ class _Estimator(BaseEstimator):
         self.measurement_points = measurement_points
         self.epsilon = epsilon
         self.noise = noise
+        self.exact_rows = exact_rows
         self.validation_fraction = validation_fraction
-        self.max_epochs = max_epochs
-        self.patience = patience
+        self.steps = steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.max_seconds = max_seconds
@@ -101,7 +114,7 @@ class _Estimator(BaseEstimator):
         """The weight of the divergence that the model was trained with; None for methods without one."""
         return getattr(self.method_, "alpha", None)
 
-    def _train(self, train: Batch, validation: Batch, num_classes: int | None, generator: torch.Generator) -> None:
+    def _train(self, train: Batch, validation: Batch, num_classes: int | None, generator: torch.Generator) -> Fitted:
         """Fits to rows in standardised units."""
         mesh = current()
         checkpoints = self._checkpoints(train)
@@ -111,7 +124,7 @@ class _Estimator(BaseEstimator):
             num_classes,
             self.config(),
             self.scales_,
-            self._plan(checkpoints, len(train), len(validation), mesh),
+            self._budget(checkpoints, len(train) + len(validation), mesh),
             mesh=mesh,
             generator=generator,
             progress=self.verbose,
@@ -124,29 +137,44 @@ class _Estimator(BaseEstimator):
         self.history_ = fitted.history.records
         self.n_iter_ = len(self.history_)
         self.coefficients_: Coefficients | None = None
+        return fitted
 
     def _weigh_features(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> None:
         """Finds the prior's scales by evidence, and includes the relevance of each feature in the input scaling."""
-        self.scales_ = scales_for(rows.to(device=self.device), num_classes, self.config(), generator=generator)
+        rows, config = rows.to(device=self.device), self.config()
+        candidates = priors_for(rows, num_classes, config, generator=generator)
+        process = process_for(rows, candidates, num_classes, config, generator=generator)
+        has_every_row = len(rows) <= config.exact_rows
+        self.scales_ = candidates[0] if process is None or has_every_row else process.scales
+        self.process_ = process and process.relative_to(self.scales_.relevance)
         scaling = self.input_scaling_
         std = tuple(std / relevance for std, relevance in zip(scaling.std, self.scales_.relevance, strict=True))
         self.input_scaling_ = Standardiser(scaling.mean, std)
 
     def _split(self, inputs: Array, targets: Tensor) -> tuple[Batch, Batch, torch.Generator]:
-        """Training rows, validation rows, and the generator of everything random that follows."""
-        if len(inputs) < 2:
-            raise ValueError(
-                f"at least 2 rows are needed, one to train on and one to validate, but n_samples={len(inputs)}"
-            )
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, but it is {self.validation_fraction}")
+        """Training rows, validation rows, if any, and the generator of everything random that follows."""
+        rows, fraction = Batch(_tensor(inputs), targets), self._validation_fraction(targets)
+        if len(rows) < 2:
+            raise ValueError(f"at least 2 rows are needed to learn from, but n_samples={len(rows)}")
         self.seed_ = current().world.agreed(self._seed())
         generator = torch.Generator(self.device).manual_seed(self.seed_)
-        train, validation = hold_out_rows(
-            Batch(_tensor(inputs), targets), self.validation_fraction, generator=generator
-        )
+        train, validation = rows, Batch(rows.inputs[:0], targets[:0])
+        if fraction > 0:
+            train, validation = hold_out_rows(rows, fraction, generator=generator)
         self.input_scaling_ = Standardiser.fit(train.inputs)
         return train, validation, generator
+
+    def _validation_fraction(self, targets: Tensor) -> float:
+        """By default none for DE-GP on real targets with constant noise: Bayes' weight prevents overfitting there."""
+        if self.validation_fraction is None:
+            config = self.config()
+            is_gaussian = targets.is_floating_point() and config.noise == CONSTANT
+            return 0.0 if is_gaussian and config.method is Kind.DEGP else VALIDATION
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction must be at least 0 and less than 1, but it is {self.validation_fraction}"
+            )
+        return self.validation_fraction
 
     def _seed(self) -> int:
         """Without a random state 0, if there is a checkpoint: a fit resumes only with its own validation rows."""
@@ -166,27 +194,18 @@ class _Estimator(BaseEstimator):
         return TableConfig(
             method=Kind(self.method),
             hidden_layers=tuple(self.hidden_layers),
-            members=self.members,
+            members=Preset(self.preset).members if self.members is None else self.members,
             alpha=self.alpha,
             measurement_points=self.measurement_points,
             epsilon=self.epsilon,
             noise=self.noise,
             learning_rate=self.learning_rate,
+            exact_rows=self.exact_rows,
         )
 
-    def _plan(self, checkpoints: Checkpoints | None, rows: int, validation_rows: int, mesh: Mesh) -> Plan:
-        stepping = stepping_for(self.device, mesh)
-        batches = -(-rows // self.batch_size)
-        return Plan(
-            self.max_epochs,
-            rows // batches if stepping.even else self.batch_size,
-            batches_per_epoch=BATCHES_PER_EPOCH,
-            early_stopping=EarlyStopping("validation/nll", self.patience, PROGRESS / validation_rows**0.5),
-            max_seconds=self.max_seconds,
-            stepping=stepping,
-            checkpoints=checkpoints,
-            resume=True,
-        )
+    def _budget(self, checkpoints: Checkpoints | None, rows: int, mesh: Mesh) -> Budget:
+        steps = Preset(self.preset).steps(rows) if self.steps is None else self.steps
+        return Budget(steps, self.batch_size, self.max_seconds, stepping_for(self.device, mesh), checkpoints)
 
     def _predictive(self, inputs: Any) -> Predictive:
         """The predictive distribution in standardised units."""
@@ -212,19 +231,24 @@ class DEGPRegressor(RegressorMixin, _Estimator):
     """A regressor with calibrated error bars: a deep ensemble trained and read as one Gaussian process.
 
     Inputs and targets are standardised, the scales of the prior, among them the relevance of each feature, maximise its
-    marginal likelihood, one ensemble is trained by Bayes' rule, and its noise is calibrated on validation rows.
+    marginal likelihood, and one ensemble is trained on every row by Bayes' rule. Small tables are predicted by the
+    average of the ensemble and the exact Gaussian process of the same kind of prior; targets without noise, such as a
+    simulator's, by the exact process alone. `process_weight_` says which.
 
     Args:
+        preset: "fast", "default" or "best": how many members and steps; see `degp.tabular.Preset`.
         method: "degp", or one of the baselines "de", "rde" and "rms".
-        members: networks in the ensemble.
+        members: networks in the ensemble; by the preset if None.
         hidden_layers: widths of each network's hidden layers.
         alpha: weight of the divergence in units of Bayes' weight; 1 is Bayes' rule.
         measurement_points: points per step, besides the batch, where the divergence is measured.
         epsilon: λ and jitter as a share of the mean variance.
         noise: "constant", or "input-dependent": an output of the network. Classifiers ignore it.
-        validation_fraction: share of the rows for early stopping and calibration; see `degp.data.hold_out_rows`.
-        max_epochs: at most; `patience` epochs without progress end the training before. An epoch is a pass over the
-            data, or 32 batches of rows drawn at random where there are more.
+        exact_rows: rows that the exact process is conditioned on at most; it costs their third power. 0 serves the
+            ensemble alone. Classifiers, baselines and input-dependent noise ignore it.
+        validation_fraction: share of the rows for early stopping and calibration, before the last steps on all rows;
+            None holds out 15 % for classes, baselines and input-dependent noise, and nothing otherwise.
+        steps: of the optimiser; by the preset and the number of rows if None.
         batch_size: rows per step.
         learning_rate: of Adam.
         max_seconds: stop training after this time.
@@ -252,28 +276,35 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         self.target_scaling_ = Standardiser.fit(train.targets)
         self._weigh_features(self._batch(train), None, generator)
         train, validation = (self._batch(rows) for rows in (train, validation))
-        self._train(train, validation, None, generator)
-        self.conformity_ = self._conformity(validation)
+        fitted = self._train(train, validation, None, generator)
+        self._weigh_process(has_every_row=len(train) <= self.exact_rows)
+        if len(validation) and self.process_ is not None:
+            self.process_ = self.process_.conditioned(validation.to(device=self.device))
+        self._score_held_out(fitted)
         return self
+
+    @property
+    def process_weight_(self) -> float:
+        """The weight of the exact process in the prediction: 0 is the ensemble alone, 1 the process alone."""
+        return 0.0 if self.process_ is None else self.process_.weight
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Array | tuple[Array, Array]:
         """The expected target; with its standard deviation, or the joint covariance of all rows, noise included."""
         if return_std and return_cov:
             raise RuntimeError("at most one of return_std and return_cov can be asked for")
+        if return_cov:
+            joint = self._predictive(X, joint=True)
+            return self._original(joint.mean), self._covariance(joint)
         predictive = self._predictive(X)
         mean = self._original(predictive.mean)
-        if return_std:
-            return mean, self._original_std(predictive.std)
-        if return_cov:
-            return mean, self._covariance(predictive)
-        return mean
+        return (mean, self._original_std(predictive.std)) if return_std else mean
 
     def predict_interval(self, X: Any, level: float = 0.9, *, conformal: bool = False) -> Array:
-        """Lower and upper ends (N, 2), or (N, C, 2): Gaussian, or widened as the validation rows ask for.
+        """Lower and upper ends (N, 2), or (N, C, 2): Gaussian, or conformal.
 
         Args:
-            conformal: split-conformal intervals, mean ± q · std with q the quantile of the standardised errors of rows
-                that were not trained on; see `conformalize` for rows that were not used for choosing either.
+            conformal: mean ± q · std with q the quantile of standardised errors: of validation rows, or of the exact
+                process leaving one row out; `conformalize` takes unseen rows, for which coverage is guaranteed.
         """
         predictive = self._predictive(X)
         if conformal:
@@ -312,17 +343,41 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         before = self.method_.predictive(evaluate(self.ensemble_, new.inputs.double()))
         assert isinstance(before, RegressionPredictive)
         self.coefficients_ = before.posterior.coefficients(new.targets, before.aleatoric, before=self.coefficients_)
+        self.process_ = self.process_ and self.process_.conditioned(new)
         return self
 
-    def _predictive(self, inputs: Any) -> RegressionPredictive:
-        predictive = super()._predictive(inputs)
-        assert isinstance(predictive, RegressionPredictive)
-        return predictive
+    def _predictive(self, inputs: Any, *, joint: bool = False) -> RegressionPredictive:
+        check_is_fitted(self)
+        X = validate_data(self, inputs, dtype=np.float64, reset=False)
+        return self._predictive_at(self._standardised(_tensor(X)), joint=joint)
 
-    def _predictive_at(self, points: Tensor) -> RegressionPredictive:
+    def _predictive_at(self, points: Tensor, *, joint: bool = False) -> RegressionPredictive:
+        """What is served: the ensemble, the exact process, or their average; `joint` keeps all covariances."""
+        if self.process_weight_ == 0:
+            return self._ensemble_predictive(points)
+        process = self.process_.predictive(points.to(self.device), joint=joint)
+        return (
+            process if self.process_weight_ == 1 else self.process_.averaged(self._ensemble_predictive(points), process)
+        )
+
+    def _ensemble_predictive(self, points: Tensor) -> RegressionPredictive:
         predictive = super()._predictive_at(points)
         assert isinstance(predictive, RegressionPredictive)
         return predictive
+
+    def _weigh_process(self, *, has_every_row: bool) -> None:
+        if self.process_ is not None:
+            rows = self.process_.rows
+            nll = -self._ensemble_predictive(rows.inputs).log_prob(rows.targets).mean()
+            self.process_ = self.process_.weighed_against(float(nll), has_every_row=has_every_row)
+
+    def _score_held_out(self, fitted: Fitted) -> None:
+        """The NLL and the standardised errors of rows that a prediction has not seen: validation, or leave-one-out."""
+        scores = fitted.conformity
+        if self.process_ is not None and not len(scores):
+            scores = self.process_.leave_one_out_scores()
+            self.validation_nll_ = float(self.process_.leave_one_out_nll().mean())
+        self.conformity_ = np.sort(scores.cpu().numpy())
 
     def _conformity(self, held_out: Batch) -> Array:
         """Sorted |y − m| / std of rows that were not trained on, the largest over a row's targets."""

@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -185,19 +186,26 @@ def _shown(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _shuffle(state: TrainState, num_points: int, batch_size: int, plan: Plan) -> None:
     """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
-    even, most = plan.stepping.even, plan.batches_per_epoch or num_points
-    batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
-    used = batches * batch_size if even else num_points
-    if batches > most:
-        batches, used = most, most * batch_size
+    batches, used, passes = _epoch(num_points, batch_size, plan)
     if not len(state.order):
-        order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
-        state.order, state.batches = order[:used], batches
-    elif (len(state.order), state.batches) != (used, batches):
+        draw = partial(torch.randperm, num_points, generator=state.generator, device=state.generator.device)
+        state.order, state.batches = torch.cat([draw()[:used] for _ in range(passes)]), batches * passes
+    elif (len(state.order), state.batches) != (used * passes, batches * passes):
         raise CheckpointError(
             f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but this "
-            f"run has {used} in {batches}; resume with the same data and batch_size until the epoch ends"
+            f"run has {used * passes} in {batches * passes}; resume with the same data and batch_size until the epoch ends"
         )
+
+
+def _epoch(num_points: int, batch_size: int, plan: Plan) -> tuple[int, int, int]:
+    """Batches and points of one pass, and the number of passes per epoch."""
+    even = plan.stepping.even
+    batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
+    used = batches * batch_size if even else num_points
+    wanted = plan.batches_per_epoch or batches
+    if batches > wanted:
+        return wanted, wanted * batch_size, 1
+    return batches, used, max(1, wanted // max(batches, 1))
 
 
 def _record(state: TrainState, loss: Loss) -> None:
