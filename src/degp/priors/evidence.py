@@ -69,6 +69,7 @@ def most_likely_scales(
     targets: Float[Tensor, "N C"],
     depth: int,
     *,
+    weights: Float[Tensor, "N"] | None = None,
     groups: Sequence[int] | None = None,
     most_rows: int = 512,
     steps: int = 40,
@@ -76,23 +77,33 @@ def most_likely_scales(
 ) -> Scales:
     """Scales that maximise the evidence of standardised targets: one relevance per feature, or one for all.
 
-    The gradient of −log p(y) is tr(G ∂K) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²I.        theory/exact.md (4)
+    The gradient of −log p(y) is tr(G ∂S) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²W⁻¹.        theory/exact.md (4)
     Of the two, the one with the lower leave-one-out NLL is returned; it needs no rows held out.  theory/exact.md (5)
 
     Args:
+        weights: W, one per row: a row of weight w has the noise variance σ²/w, and one of weight 0 is left out.
         groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
         most_rows: a random subset of at most this size is used, since the cost grows with the third power.
         steps: of L-BFGS.
     """
-    rows = torch.randperm(len(inputs), generator=generator, device=inputs.device)[:most_rows]
-    x, y = inputs[rows].double(), targets[rows].double()
+    w = torch.ones(len(inputs), device=inputs.device) if weights is None else weights
+    order = torch.randperm(len(inputs), generator=generator, device=inputs.device)
+    rows = order[w[order] > 0][:most_rows]
+    x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
     candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
-    fitted = [_fit(x, y, depth, group.to(x.device), steps) for group in candidates]
+    fitted = [_fit(x, y, w, depth, group.to(x.device), steps) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
 
 
-def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, groups: Int[Tensor, "D"], steps: int) -> Scales:
+def _fit(
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "N C"],
+    weights: Float[Tensor, "N"],
+    depth: int,
+    groups: Int[Tensor, "D"],
+    steps: int,
+) -> Scales:
     """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
     start = [0.0] * (int(groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
     log_scales = torch.tensor(start, dtype=torch.float64, device=x.device, requires_grad=True)
@@ -102,14 +113,14 @@ def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, groups: I
         optimizer.zero_grad()
         relevance, bias, output, noise = _unpacked(log_scales, groups)
         gram = _gram(x * relevance, depth, bias, output)
-        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach())
+        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
         wall = WALL * (log_scales - _bounded(log_scales).detach()).square().sum()
         prior = _negative_log_prior(relevance, bias, output) + wall
         ((slope * gram).sum() + noise_slope * noise + prior).backward()
         return value + prior.detach()
 
     optimizer.step(loss)
-    return _scales(x, y, depth, log_scales.detach(), groups)
+    return _scales(x, y, weights, depth, log_scales.detach(), groups)
 
 
 def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -136,15 +147,15 @@ def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor) -> 
 
 
 def _negative_log_evidence(
-    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N N"], Float[Tensor, ""]]:
-    """−log p(y), its derivative by the Gram matrix, and that by the noise variance."""
+    """−log p(y), its derivative G by the Gram matrix, and that by the noise variance, tr(G W⁻¹)."""
     N, C = y.shape
-    root = _root(gram, noise)
+    root = _root(gram, noise / weights)
     solved, inverse = torch.cholesky_solve(y, root), torch.cholesky_inverse(root)
     value = 0.5 * (y * solved).sum() + C * root.diagonal().log().sum() + 0.5 * N * C * math.log(2 * math.pi)
     slope = 0.5 * (C * inverse - solved @ solved.mT)
-    return value, slope, slope.diagonal().sum()
+    return value, slope, (slope.diagonal() / weights).sum()
 
 
 def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor) -> Float[Tensor, ""]:
@@ -152,10 +163,10 @@ def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor) -> Floa
     return SHRINKAGE * relevance.sum() + 0.5 * broad
 
 
-def _scales(x: Tensor, y: Tensor, depth: int, log_scales: Tensor, groups: Tensor) -> Scales:
+def _scales(x: Tensor, y: Tensor, weights: Tensor, depth: int, log_scales: Tensor, groups: Tensor) -> Scales:
     relevance, bias, output, noise = _unpacked(log_scales, groups)
     gram = _gram(x * relevance, depth, bias, output)
-    value, _, _ = _negative_log_evidence(gram, y, noise)
+    value, _, _ = _negative_log_evidence(gram, y, noise, weights)
     return Scales(
         depth,
         tuple(relevance.tolist()),
@@ -163,20 +174,19 @@ def _scales(x: Tensor, y: Tensor, depth: int, log_scales: Tensor, groups: Tensor
         float(output),
         float(noise),
         -float(value),
-        float(_leave_one_out_nll(gram, y, noise)),
+        float(_leave_one_out_nll(gram, y, noise, weights)),
     )
 
 
 def _leave_one_out_nll(
-    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> Float[Tensor, ""]:
     """−(1/NC) Σₙ log p(yₙ | y₋ₙ) with variance 1/(S⁻¹)ₙₙ and residual (S⁻¹y)ₙ / (S⁻¹)ₙₙ.        theory/exact.md (5)"""
-    root = _root(gram, noise)
+    root = _root(gram, noise / weights)
     precision = torch.cholesky_inverse(root).diagonal()[:, None]
     residual = torch.cholesky_solve(y, root) / precision
     return 0.5 * (math.log(2 * math.pi) - precision.log() + residual.square() * precision).mean()
 
 
-def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, ""]) -> Float[Tensor, "N N"]:
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.cholesky(gram + (noise + JITTER * gram.diagonal().mean()) * eye)
+def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
+    return torch.linalg.cholesky(gram + torch.diag(noise + JITTER * gram.diagonal().mean()))

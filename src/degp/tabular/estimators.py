@@ -1,7 +1,7 @@
 """Estimators for scikit-learn: tables in, calibrated error bars out."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from degp.prediction import evaluate, predict
 from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
 from degp.tabular.fitting import CONSTANT, TableConfig, fit_table, scales_for, stepping_for
+from degp.tabular.weights import weighted_rows
 from degp.training import Checkpoints, EarlyStopping, Plan
 from degp.typing import Batch
 
@@ -132,7 +133,7 @@ class _Estimator(BaseEstimator):
         std = tuple(std / relevance for std, relevance in zip(scaling.std, self.scales_.relevance, strict=True))
         self.input_scaling_ = Standardiser(scaling.mean, std)
 
-    def _split(self, inputs: Array, targets: Tensor) -> tuple[Batch, Batch, torch.Generator]:
+    def _split(self, inputs: Array, targets: Tensor, weights: Tensor | None) -> tuple[Batch, Batch, torch.Generator]:
         """Training rows, validation rows, and the generator of everything random that follows."""
         if len(inputs) < 2:
             raise ValueError(
@@ -143,9 +144,9 @@ class _Estimator(BaseEstimator):
         self.seed_ = current().world.agreed(self._seed())
         generator = torch.Generator(self.device).manual_seed(self.seed_)
         train, validation = hold_out_rows(
-            Batch(_tensor(inputs), targets), self.validation_fraction, generator=generator
+            Batch(_tensor(inputs), targets, weights=weights), self.validation_fraction, generator=generator
         )
-        self.input_scaling_ = Standardiser.fit(train.inputs)
+        self.input_scaling_ = Standardiser.fit(train.inputs, train.weights)
         return train, validation, generator
 
     def _seed(self) -> int:
@@ -158,7 +159,8 @@ class _Estimator(BaseEstimator):
         if self.checkpoint is None:
             return None
         settings = {name: str(v) for name, v in self.get_params().items() if name not in NOT_OF_A_FIT}
-        rows = hashlib.sha256(train.inputs.numpy().tobytes() + train.targets.numpy().tobytes()).hexdigest()
+        tensors = (train.inputs, train.targets, *([] if train.weights is None else [train.weights]))
+        rows = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
         return Checkpoints(self.checkpoint, every=CHECKPOINT_STEPS).of({**settings, "seed": self.seed_, "rows": rows})
 
     def config(self) -> TableConfig:
@@ -244,12 +246,17 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> "DEGPRegressor":
-        """Trains on rows X (N, D) and targets y, (N,) or (N, C)."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DEGPRegressor":
+        """Trains on rows X (N, D) and targets y, (N,) or (N, C).
+
+        Args:
+            sample_weight: relative weights of the rows, (N,); one of weight 0 is absent.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self.single_target_ = y.ndim == 1
-        train, validation, generator = self._split(X, _tensor(y).reshape(len(y), -1))
-        self.target_scaling_ = Standardiser.fit(train.targets)
+        X, y, weights = weighted_rows(X, y, sample_weight)
+        train, validation, generator = self._split(X, _tensor(y).reshape(len(y), -1), weights)
+        self.target_scaling_ = Standardiser.fit(train.targets, train.weights)
         self._weigh_features(self._batch(train), None, generator)
         train, validation = (self._batch(rows) for rows in (train, validation))
         self._train(train, validation, None, generator)
@@ -348,7 +355,8 @@ class DEGPRegressor(RegressorMixin, _Estimator):
 
     def _batch(self, rows: Batch) -> Batch:
         """Rows in original units, standardised."""
-        return Batch(self._standardised(rows.inputs), self.target_scaling_.apply(rows.targets).float())
+        inputs, targets = self._standardised(rows.inputs), self.target_scaling_.apply(rows.targets).float()
+        return replace(rows, inputs=inputs, targets=targets)
 
     def _original(self, values: Tensor) -> Array:
         array = self.target_scaling_.undo(values.double().cpu()).numpy()
@@ -360,24 +368,74 @@ class DEGPRegressor(RegressorMixin, _Estimator):
 
 
 class DEGPClassifier(ClassifierMixin, _Estimator):
-    """A classifier with calibrated probabilities and the uncertainty behind them; arguments as in `DEGPRegressor`.
+    """A classifier with calibrated probabilities and the uncertainty behind them; arguments as in `DEGPRegressor`, and:
+
+    Args:
+        class_weight: the weight of each class, by its label; "balanced" for inverse frequencies, None for 1 each.
 
     Example:
         >>> model = DEGPClassifier(random_state=0).fit(X, y)
         >>> model.predict_proba(X), model.uncertainty(X).epistemic
     """
 
-    def fit(self, X: Any, y: Any) -> "DEGPClassifier":
-        """Trains on rows X (N, D) and their classes y (N,), of any type."""
+    def __init__(
+        self,
+        *,
+        method: str = Kind.DEGP.value,
+        members: int = 16,
+        hidden_layers: tuple[int, ...] = (64, 64),
+        alpha: float = 1.0,
+        measurement_points: int = 64,
+        epsilon: float = 0.05,
+        noise: str = CONSTANT,
+        class_weight: str | dict[Any, float] | None = None,
+        validation_fraction: float = 0.15,
+        max_epochs: int = 1000,
+        patience: int = 100,
+        batch_size: int = 256,
+        learning_rate: float = 0.01,
+        max_seconds: float | None = None,
+        device: str = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            method=method,
+            members=members,
+            hidden_layers=hidden_layers,
+            alpha=alpha,
+            measurement_points=measurement_points,
+            epsilon=epsilon,
+            noise=noise,
+            validation_fraction=validation_fraction,
+            max_epochs=max_epochs,
+            patience=patience,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_seconds=max_seconds,
+            device=device,
+            random_state=random_state,
+            checkpoint=checkpoint,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DEGPClassifier":
+        """Trains on rows X (N, D) and their classes y (N,), of any type.
+
+        Args:
+            sample_weight: relative weights of the rows, (N,), times those of their classes; one of weight 0 is absent.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        X, y, weights = weighted_rows(X, y, sample_weight, self.class_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes, but all targets are one class: {self.classes_[0]}")
-        parts = self._split(X, torch.from_numpy(labels.astype(np.int64)))
-        train, validation, generator = parts
-        self._weigh_features(Batch(self._standardised(train.inputs), train.targets), len(self.classes_), generator)
-        train, validation = (Batch(self._standardised(rows.inputs), rows.targets) for rows in (train, validation))
+        train, validation, generator = self._split(X, torch.from_numpy(labels.astype(np.int64)), weights)
+        self._weigh_features(self._batch(train), len(self.classes_), generator)
+        train, validation = (self._batch(rows) for rows in (train, validation))
         self._train(train, validation, len(self.classes_), generator)
         return self
 
@@ -395,6 +453,10 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         predictive = self._class_predictive(X)
         parts = (predictive.epistemic, predictive.aleatoric, predictive.total)
         return Uncertainty(*(part.double().cpu().numpy() for part in parts))
+
+    def _batch(self, rows: Batch) -> Batch:
+        """Rows in original units, standardised."""
+        return replace(rows, inputs=self._standardised(rows.inputs))
 
     def _class_predictive(self, X: Any) -> ClassPredictive:
         predictive = self._predictive(X)

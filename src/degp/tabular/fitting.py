@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp import methods
-from degp.calibration import calibrate_cautiously, calibrated_nll
+from degp.calibration import calibrate_cautiously, calibrated_nll, weighted_mean
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.measurement import MeasurementSampler, UniformBox, no_points
@@ -118,14 +118,14 @@ def fit_table(
     )
     whole = ensemble.whole().eval()
     nll = _score(whole, method, validation)
-    calibrate_cautiously(method, evaluate(whole, validation.inputs), validation.targets)
+    calibrate_cautiously(method, evaluate(whole, validation.inputs), validation.targets, validation.weights)
     return Fitted(whole, method, nll, history)
 
 
 def scales_for(train: Batch, num_classes: int | None, config: TableConfig, *, generator: torch.Generator) -> Scales:
     """The prior's scales by evidence; the relevance of each feature is to be applied to all inputs."""
-    targets = _as_real(train.targets, num_classes)
-    return most_likely_scales(train.inputs, targets, len(config.hidden_layers), generator=generator)
+    targets, depth = _as_real(train, num_classes), len(config.hidden_layers)
+    return most_likely_scales(train.inputs, targets, depth, weights=train.weights, generator=generator)
 
 
 def initial(
@@ -188,7 +188,8 @@ def _score(ensemble: Ensemble, method: Method, validation: Batch) -> float:
     outputs = evaluate(ensemble, validation.inputs)
     generator = torch.Generator(outputs.device).manual_seed(0)  # common random numbers: epochs are compared
     predictive = method.predictive(outputs, num_draws=SCORING_DRAWS, generator=generator)
-    return float(calibrated_nll(predictive, validation.targets).mean())
+    nll = calibrated_nll(predictive, validation.targets, validation.weights)
+    return float(weighted_mean(nll, validation.weights))
 
 
 def _check_ranks(members: int, mesh: Mesh) -> None:
@@ -225,9 +226,9 @@ def _damp_log_noise(network: nn.Module, num_targets: int, inputs: Float[Tensor, 
         parameter[num_targets:] /= max(1.0, variance) ** 0.5
 
 
-def _as_real(targets: Shaped[Tensor, "N *C"], num_classes: int | None) -> Float[Tensor, "N C"]:
+def _as_real(train: Batch, num_classes: int | None) -> Float[Tensor, "N C"]:
     """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
     if num_classes is None:
-        return targets
-    onehot = torch.nn.functional.one_hot(targets, num_classes).double()
-    return 4 * (onehot - onehot.mean(0))
+        return train.targets
+    onehot = torch.nn.functional.one_hot(train.targets, num_classes).double()
+    return 4 * (onehot - weighted_mean(onehot.mT, train.weights))

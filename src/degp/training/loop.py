@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from degp.data import check_inputs
+from degp.data import check_inputs, check_weights
 from degp.ensemble import Ensemble
 from degp.methods import Method, batch_loss
 from degp.runtime.cpu import no_denormals
@@ -75,6 +75,8 @@ def fit(
     state = TrainState(ensemble, method, optimizers, _as_list(scheduler), generator)
     require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})
     check_inputs(data.inputs)
+    if data.weights is not None:
+        check_weights(data.weights)
     if undecided:
         _log.info("%s", ensemble.train().choose_execution(transform(data.inputs[: plan.batch_size or len(data)])))
     _check(ensemble, data, method, plan, transform)
