@@ -10,6 +10,7 @@ from torch import Tensor
 
 from degp.priors.analytic import NNGP, relu
 from degp.priors.weights import WeightPrior
+from degp.runtime.optimizers import LBFGS
 
 __all__ = ["Scales", "most_likely_scales"]
 
@@ -107,7 +108,7 @@ def _fit(
     """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
     start = [0.0] * (int(groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
     log_scales = torch.tensor(start, dtype=torch.float64, device=x.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
+    optimizer = LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Float[Tensor, ""]:
         optimizer.zero_grad()

@@ -9,9 +9,9 @@ from dataclasses import fields
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from degp.methods import Prepared
+from degp.runtime.optimizers import Adam
 from degp.training.step import TrainState, train_step, unchecked
 from degp.training.transform import Transform, identity
 from degp.typing import Batch, Loss

@@ -18,6 +18,7 @@ from degp.methods import Method, batch_loss
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
 from degp.runtime.execution import kept_randomness
+from degp.runtime.optimizers import Adam
 from degp.training.averaging import average_statistics
 from degp.training.checkpoints import CheckpointError, Checkpoints
 from degp.training.history import History
@@ -268,7 +269,7 @@ def _optimizers(
         return _as_list(optimizer)
     own = method.parameters() if isinstance(method, nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
-    return [torch.optim.Adam(trained, lr=1e-3)]
+    return [Adam(trained, lr=1e-3)]
 
 
 def _check_held(ensemble: Ensemble, method: Method, optimizers: Sequence[Optimizer]) -> None:
