@@ -53,3 +53,15 @@ def test_standardisers_reject_invalid_arguments():
         Standardiser((0.0,), (1.0,)).apply(torch.ones(2, 3))
     with pytest.raises(ValueError, match="one positive std for each feature"):
         Standardiser((0.0,), (0.0,))
+
+
+def test_a_weight_counts_how_often_its_row_occurs(generator):
+    x = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    counts = torch.tensor([0, 1, 2, 3, 1, 4])
+    weighted, repeated = Standardiser.fit(x, counts.double()), Standardiser.fit(x.repeat_interleave(counts, 0))
+    assert_close(weighted.mean, repeated.mean)
+    assert_close(weighted.std, repeated.std)
+
+
+def test_a_feature_that_varies_in_absent_rows_only_is_constant():
+    assert Standardiser.fit(torch.tensor([[5.0], [2.0], [2.0]]), torch.tensor([0.0, 1.0, 3.0])).std == (1,)

@@ -32,13 +32,15 @@ class Standardiser:
             )
 
     @classmethod
-    def fit(cls, array: Float[Tensor, "N D"]) -> "Standardiser":
-        """Mean and standard deviation per column, computed in float64."""
+    def fit(cls, array: Float[Tensor, "N D"], weights: Float[Tensor, "N"] | None = None) -> "Standardiser":
+        """Mean and standard deviation per column, computed in float64; a weight counts how often its row occurs."""
+        if weights is not None:
+            array, weights = array[weights > 0], weights[weights > 0].detach().cpu().double()
         check_inputs(array)
         wide = array.detach().cpu().double()
         constant = wide.amax(0) == wide.amin(0)  # their std may be tiny instead of 0, by rounding
-        std = wide.std(0, correction=0).masked_fill(constant, 1)
-        return cls(tuple(wide.mean(0).tolist()), tuple(std.tolist()))
+        mean, std = _moments(wide, weights)
+        return cls(tuple(mean.tolist()), tuple(std.masked_fill(constant, 1).tolist()))
 
     def apply(self, array: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """(x − mean) / std, in the dtype and on the device of x."""
@@ -70,3 +72,13 @@ class Standardiser:
                 f"{tuple(array.shape)}; choose the same columns as for fit"
             )
         return array.new_tensor(self.mean), array.new_tensor(self.std)
+
+
+def _moments(
+    array: Float[Tensor, "N D"], weights: Float[Tensor, "N"] | None
+) -> tuple[Float[Tensor, "D"], Float[Tensor, "D"]]:
+    if weights is None:
+        return array.mean(0), array.std(0, correction=0)
+    share = weights / weights.sum()
+    mean = share @ array
+    return mean, (share @ (array - mean).square()).sqrt()

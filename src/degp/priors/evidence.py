@@ -11,6 +11,7 @@ from torch import Tensor
 from degp.priors.analytic import NNGP, Dual, erf, relu
 from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
+from degp.runtime.optimizers import LBFGS
 
 __all__ = ["DUALS", "Scales", "most_likely_scales"]
 
@@ -75,6 +76,7 @@ def most_likely_scales(
     depth: int,
     *,
     activation: str = "relu",
+    weights: Float[Tensor, "N"] | None = None,
     groups: Sequence[int] | None = None,
     most_rows: int = 512,
     steps: int = 40,
@@ -82,20 +84,23 @@ def most_likely_scales(
 ) -> Scales:
     """Scales that maximise the evidence of standardised targets: one relevance per feature, or one for all.
 
-    The gradient of −log p(y) is tr(G ∂K) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²I.        theory/exact.md (4)
+    The gradient of −log p(y) is tr(G ∂S) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²W⁻¹.        theory/exact.md (4)
     Of the two, the one with the lower leave-one-out NLL is returned; it needs no rows held out.  theory/exact.md (5)
 
     Args:
         activation: of the networks, "relu" or "erf".
+        weights: W, one per row: a row of weight w has the noise variance σ²/w, and one of weight 0 is left out.
         groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
         most_rows: a random subset of at most this size is used, since the cost grows with the third power.
         steps: of L-BFGS.
     """
-    rows = torch.randperm(len(inputs), generator=generator, device=inputs.device)[:most_rows]
-    x, y = inputs[rows].double(), targets[rows].double()
+    w = torch.ones(len(inputs), device=inputs.device) if weights is None else weights
+    order = torch.randperm(len(inputs), generator=generator, device=inputs.device)
+    rows = order[w[order] > 0][:most_rows]
+    x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
     candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
-    fitted = [_fit(x, y, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
+    fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
 
 
@@ -113,24 +118,26 @@ class _Kernel:
         return _gram(x * relevance, self.depth, bias, output, DIFFERENTIABLE[self.activation])
 
 
-def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], kernel: _Kernel, steps: int) -> Scales:
+def _fit(
+    x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], weights: Float[Tensor, "N"], kernel: _Kernel, steps: int
+) -> Scales:
     """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
     start = [0.0] * (int(kernel.groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
     log_scales = torch.tensor(start, dtype=torch.float64, device=x.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
+    optimizer = LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Float[Tensor, ""]:
         optimizer.zero_grad()
         relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
         gram = kernel.gram(x, log_scales)
-        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach())
+        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
         wall = WALL * (log_scales - _bounded(log_scales).detach()).square().sum()
         prior = _negative_log_prior(relevance, bias, output, noise) + wall
         ((slope * gram).sum() + noise_slope * noise + prior).backward()
         return value + prior.detach()
 
     optimizer.step(loss)
-    return _scales(x, y, kernel, log_scales.detach())
+    return _scales(x, y, weights, kernel, log_scales.detach())
 
 
 def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -166,15 +173,15 @@ DIFFERENTIABLE: dict[str, Dual] = {"relu": _differentiable_relu, "erf": erf}
 
 
 def _negative_log_evidence(
-    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N N"], Float[Tensor, ""]]:
-    """−log p(y), its derivative by the Gram matrix, and that by the noise variance."""
+    """−log p(y), its derivative G by the Gram matrix, and that by the noise variance, tr(G W⁻¹)."""
     N, C = y.shape
-    root = _root(gram, noise)
+    root = _root(gram, noise / weights)
     solved, inverse = torch.cholesky_solve(y, root), torch.cholesky_inverse(root)
     value = 0.5 * (y * solved).sum() + C * root.diagonal().log().sum() + 0.5 * N * C * math.log(2 * math.pi)
     slope = 0.5 * (C * inverse - solved @ solved.mT)
-    return value, slope, slope.diagonal().sum()
+    return value, slope, (slope.diagonal() / weights).sum()
 
 
 def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor, noise: Tensor) -> Float[Tensor, ""]:
@@ -183,10 +190,10 @@ def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor, noise: 
     return SHRINKAGE * relevance.sum() + 0.5 * (broad + weak)
 
 
-def _scales(x: Tensor, y: Tensor, kernel: _Kernel, log_scales: Tensor) -> Scales:
+def _scales(x: Tensor, y: Tensor, weights: Tensor, kernel: _Kernel, log_scales: Tensor) -> Scales:
     relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
     gram = kernel.gram(x, log_scales)
-    value, _, _ = _negative_log_evidence(gram, y, noise)
+    value, _, _ = _negative_log_evidence(gram, y, noise, weights)
     return Scales(
         kernel.depth,
         tuple(relevance.tolist()),
@@ -194,19 +201,18 @@ def _scales(x: Tensor, y: Tensor, kernel: _Kernel, log_scales: Tensor) -> Scales
         float(output),
         float(noise),
         -float(value),
-        float(_leave_one_out_nll(gram, y, noise)),
+        float(_leave_one_out_nll(gram, y, noise, weights)),
         kernel.activation,
     )
 
 
 def _leave_one_out_nll(
-    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> Float[Tensor, ""]:
     """−(1/NC) Σₙ log p(yₙ | y₋ₙ)."""
-    residual, variance = leave_one_out(_root(gram, noise), y)
+    residual, variance = leave_one_out(_root(gram, noise / weights), y)
     return 0.5 * (math.log(2 * math.pi) + variance.log() + residual.square() / variance).mean()
 
 
-def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, ""]) -> Float[Tensor, "N N"]:
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.cholesky(gram + (noise + JITTER * gram.diagonal().mean()) * eye)
+def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
+    return torch.linalg.cholesky(gram + torch.diag(noise + JITTER * gram.diagonal().mean()))

@@ -34,12 +34,13 @@ class ExactGP:
         inputs: Shaped[Tensor, "N ..."],
         targets: Float[Tensor, "N C"],
         *,
-        noise_variance: float,
+        noise_variance: float | Float[Tensor, "N"],
         generator: torch.Generator | None = None,
     ) -> "ExactGP":
-        """Costs O(N³) once; outputs are independent and share the kernel."""
-        if noise_variance < 0:
-            raise ValueError(f"noise_variance must not be negative, but it is {noise_variance}")
+        """Costs O(N³) once; outputs are independent and share the kernel and the noise, one number or one per row."""
+        least = float(torch.as_tensor(noise_variance).min())
+        if least < 0:
+            raise ValueError(f"noise_variance must not be negative, but it is {least}")
         kernel = as_prior(prior).kernel(generator=generator)
         gram = kernel(inputs, inputs).double().clone()
         gram.diagonal().add_(noise_variance)

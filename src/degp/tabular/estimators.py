@@ -1,7 +1,7 @@
 """Estimators for scikit-learn: tables in, calibrated error bars out."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from degp.data import Standardiser, hold_out_rows
+from degp.data.arrays import relative
 from degp.gaussian import Coefficients
 from degp.likelihoods import Likelihood
 from degp.methods import Kind
@@ -33,6 +34,7 @@ from degp.tabular.fitting import (
 )
 from degp.tabular.presets import Preset
 from degp.tabular.process import Process
+from degp.tabular.weights import weighted_rows
 from degp.training import Checkpoints
 from degp.typing import Batch
 
@@ -69,6 +71,7 @@ class _Estimator(BaseEstimator):
         measurement_points: int = 64,
         epsilon: float = 0.005,
         noise: str = CONSTANT,
+        class_weight: str | dict[Any, float] | None = None,
         exact_rows: int = 2000,
         validation_fraction: float | None = None,
         steps: int | None = None,
@@ -88,6 +91,7 @@ class _Estimator(BaseEstimator):
         self.measurement_points = measurement_points
         self.epsilon = epsilon
         self.noise = noise
+        self.class_weight = class_weight
         self.exact_rows = exact_rows
         self.validation_fraction = validation_fraction
         self.steps = steps
@@ -151,17 +155,18 @@ class _Estimator(BaseEstimator):
         std = tuple(std / relevance for std, relevance in zip(scaling.std, self.scales_.relevance, strict=True))
         self.input_scaling_ = Standardiser(scaling.mean, std)
 
-    def _split(self, inputs: Array, targets: Tensor) -> tuple[Batch, Batch, torch.Generator]:
+    def _split(self, inputs: Array, targets: Tensor, weights: Tensor | None) -> tuple[Batch, Batch, torch.Generator]:
         """Training rows, validation rows, if any, and the generator of everything random that follows."""
-        rows, fraction = Batch(_tensor(inputs), targets), self._validation_fraction(targets)
+        weights = None if weights is None else relative(weights)
+        rows, fraction = Batch(_tensor(inputs), targets, weights=weights), self._validation_fraction(targets)
         if len(rows) < 2:
             raise ValueError(f"at least 2 rows are needed to learn from, but n_samples={len(rows)}")
         self.seed_ = current().world.agreed(self._seed())
         generator = torch.Generator(self.device).manual_seed(self.seed_)
-        train, validation = rows, Batch(rows.inputs[:0], targets[:0])
+        train, validation = rows, rows[:0]
         if fraction > 0:
             train, validation = hold_out_rows(rows, fraction, generator=generator)
-        self.input_scaling_ = Standardiser.fit(train.inputs)
+        self.input_scaling_ = Standardiser.fit(train.inputs, train.weights)
         return train, validation, generator
 
     def _validation_fraction(self, targets: Tensor) -> float:
@@ -186,7 +191,8 @@ class _Estimator(BaseEstimator):
         if self.checkpoint is None:
             return None
         settings = {name: str(v) for name, v in self.get_params().items() if name not in NOT_OF_A_FIT}
-        rows = hashlib.sha256(train.inputs.numpy().tobytes() + train.targets.numpy().tobytes()).hexdigest()
+        tensors = (train.inputs, train.targets, *([] if train.weights is None else [train.weights]))
+        rows = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
         return Checkpoints(self.checkpoint, every=CHECKPOINT_STEPS).of({**settings, "seed": self.seed_, "rows": rows})
 
     def config(self) -> TableConfig:
@@ -244,6 +250,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         measurement_points: points per step, besides the batch, where the divergence is measured.
         epsilon: λ and jitter as a share of the mean variance.
         noise: "constant", or "input-dependent": an output of the network. Classifiers ignore it.
+        class_weight: of classifiers: the weight of each class, by its label; "balanced" for inverse frequencies.
         exact_rows: rows that the exact process is conditioned on at most; it costs their third power. 0 serves the
             ensemble alone. Classifiers, baselines and input-dependent noise ignore it.
         validation_fraction: share of the rows for early stopping and calibration, before the last steps on all rows;
@@ -268,12 +275,17 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> "DEGPRegressor":
-        """Trains on rows X (N, D) and targets y, (N,) or (N, C)."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DEGPRegressor":
+        """Trains on rows X (N, D) and targets y, (N,) or (N, C).
+
+        Args:
+            sample_weight: relative weights of the rows, (N,); one of weight 0 is absent.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self.single_target_ = y.ndim == 1
-        train, validation, generator = self._split(X, _tensor(y).reshape(len(y), -1))
-        self.target_scaling_ = Standardiser.fit(train.targets)
+        X, y, weights = weighted_rows(X, y, sample_weight)
+        train, validation, generator = self._split(X, _tensor(y).reshape(len(y), -1), weights)
+        self.target_scaling_ = Standardiser.fit(train.targets, train.weights)
         self._weigh_features(self._batch(train), None, generator)
         train, validation = (self._batch(rows) for rows in (train, validation))
         fitted = self._train(train, validation, None, generator)
@@ -353,7 +365,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
 
     def _predictive_at(self, points: Tensor, *, joint: bool = False) -> RegressionPredictive:
         """What is served: the ensemble, the exact process, or their average; `joint` keeps all covariances."""
-        if self.process_weight_ == 0:
+        if self.process_ is None or self.process_weight_ == 0:
             return self._ensemble_predictive(points)
         process = self.process_.predictive(points.to(self.device), joint=joint)
         return (
@@ -403,7 +415,8 @@ class DEGPRegressor(RegressorMixin, _Estimator):
 
     def _batch(self, rows: Batch) -> Batch:
         """Rows in original units, standardised."""
-        return Batch(self._standardised(rows.inputs), self.target_scaling_.apply(rows.targets).float())
+        inputs, targets = self._standardised(rows.inputs), self.target_scaling_.apply(rows.targets).float()
+        return replace(rows, inputs=inputs, targets=targets)
 
     def _original(self, values: Tensor) -> Array:
         array = self.target_scaling_.undo(values.double().cpu()).numpy()
@@ -422,17 +435,21 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         >>> model.predict_proba(X), model.uncertainty(X).epistemic
     """
 
-    def fit(self, X: Any, y: Any) -> "DEGPClassifier":
-        """Trains on rows X (N, D) and their classes y (N,), of any type."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DEGPClassifier":
+        """Trains on rows X (N, D) and their classes y (N,), of any type.
+
+        Args:
+            sample_weight: relative weights of the rows, (N,), times those of their classes; one of weight 0 is absent.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
+        X, y, weights = weighted_rows(X, y, sample_weight, self.class_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes, but all targets are one class: {self.classes_[0]}")
-        parts = self._split(X, torch.from_numpy(labels.astype(np.int64)))
-        train, validation, generator = parts
-        self._weigh_features(Batch(self._standardised(train.inputs), train.targets), len(self.classes_), generator)
-        train, validation = (Batch(self._standardised(rows.inputs), rows.targets) for rows in (train, validation))
+        train, validation, generator = self._split(X, torch.from_numpy(labels.astype(np.int64)), weights)
+        self._weigh_features(self._batch(train), len(self.classes_), generator)
+        train, validation = (self._batch(rows) for rows in (train, validation))
         self._train(train, validation, len(self.classes_), generator)
         return self
 
@@ -450,6 +467,10 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         predictive = self._class_predictive(X)
         parts = (predictive.epistemic, predictive.aleatoric, predictive.total)
         return Uncertainty(*(part.double().cpu().numpy() for part in parts))
+
+    def _batch(self, rows: Batch) -> Batch:
+        """Rows in original units, standardised."""
+        return replace(rows, inputs=self._standardised(rows.inputs))
 
     def _class_predictive(self, X: Any) -> ClassPredictive:
         predictive = self._predictive(X)

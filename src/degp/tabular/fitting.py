@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp import methods
-from degp.calibration import calibrate_cautiously, calibrated_nll
+from degp.calibration import calibrate_cautiously, calibrated_nll, weighted_mean
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.measurement import MeasurementSampler, UniformBox, no_points
@@ -22,7 +22,7 @@ from degp.priors.evidence import Scales, most_likely_scales
 from degp.runtime.distributed import ALONE, Mesh
 from degp.tabular.process import Process, best_process
 from degp.training import Captured, Checkpoints, Eager, EarlyStopping, History, Plan, Stepping, adam, fit
-from degp.typing import Batch
+from degp.typing import Batch, joined
 
 __all__ = [
     "Budget",
@@ -99,7 +99,7 @@ class Budget:
     steps: int
     batch_size: int = 256
     max_seconds: float | None = None
-    stepping: Stepping = Eager()
+    stepping: Stepping = field(default_factory=Eager)
     checkpoints: Checkpoints | None = None
 
     def plan(self, rows: int, early_stopping: EarlyStopping | None = None) -> Plan:
@@ -181,11 +181,11 @@ def fit_table(
     whole = ensemble.whole().eval()
     nll = _score(whole, method, validation)
     outputs = evaluate(whole, validation.inputs)
-    calibrate_cautiously(method, outputs, validation.targets)
+    calibrate_cautiously(method, outputs, validation.targets, validation.weights)
     conformity = _conformity(method.predictive(outputs, generator=generator.clone_state()), validation.targets)
     method.requires_grad_(False)
     rest = budget.last(history.last["seconds"])
-    both = Batch(*(torch.cat(pair) for pair in zip(_columns(train), _columns(validation), strict=True)))
+    both = joined(train, validation)
     last = replace(trainer, learning_rate=FINISH_RATE * config.learning_rate)(both, rest.plan(len(both)))
     history.records.extend(last.records)
     return Fitted(ensemble.whole().eval(), method, nll, conformity, history)
@@ -229,10 +229,6 @@ def _watched(budget: Budget, rows: int, validation_rows: int) -> Plan:
     return replace(plan, early_stopping=EarlyStopping("validation/nll", patience, PROGRESS / validation_rows**0.5))
 
 
-def _columns(rows: Batch) -> tuple[Tensor, Tensor]:
-    return rows.inputs, rows.targets
-
-
 def _conformity(predictive: Predictive, targets: Tensor) -> Float[Tensor, "V"]:
     """|y − m| / std per row, the largest over its targets; none for classes."""
     if not isinstance(predictive, RegressionPredictive):
@@ -249,14 +245,22 @@ def priors_for(
     generator: torch.Generator,
 ) -> list[Scales]:
     """Scales of the candidate priors by evidence, the members' first: ReLU, and erf where a process is possible."""
-    depth, targets = len(config.hidden_layers), _as_real(train.targets, num_classes)
+    depth, targets = len(config.hidden_layers), _as_real(train, num_classes)
     activations = ("relu", "erf") if _has_process(num_classes, config) and depth else ("relu",)
     state = generator.get_state()
     found = []
     for activation in activations:
         generator.set_state(state)  # the same rows: the candidates are compared
         found.append(
-            most_likely_scales(train.inputs, targets, depth, activation=activation, groups=groups, generator=generator)
+            most_likely_scales(
+                train.inputs,
+                targets,
+                depth,
+                activation=activation,
+                weights=train.weights,
+                groups=groups,
+                generator=generator,
+            )
         )
     return found
 
@@ -341,7 +345,8 @@ def _score(ensemble: Ensemble, method: Method, validation: Batch) -> float:
     outputs = evaluate(ensemble, validation.inputs)
     generator = torch.Generator(outputs.device).manual_seed(0)  # common random numbers: epochs are compared
     predictive = method.predictive(outputs, num_draws=SCORING_DRAWS, generator=generator)
-    return float(calibrated_nll(predictive, validation.targets).mean())
+    nll = calibrated_nll(predictive, validation.targets, validation.weights)
+    return float(weighted_mean(nll, validation.weights))
 
 
 def _check_ranks(members: int, mesh: Mesh) -> None:
@@ -378,9 +383,9 @@ def _damp_log_noise(network: nn.Module, num_targets: int, inputs: Float[Tensor, 
         parameter[num_targets:] /= max(1.0, variance) ** 0.5
 
 
-def _as_real(targets: Shaped[Tensor, "N *C"], num_classes: int | None) -> Float[Tensor, "N C"]:
+def _as_real(train: Batch, num_classes: int | None) -> Float[Tensor, "N C"]:
     """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
     if num_classes is None:
-        return targets
-    onehot = torch.nn.functional.one_hot(targets, num_classes).double()
-    return 4 * (onehot - onehot.mean(0))
+        return train.targets
+    onehot = torch.nn.functional.one_hot(train.targets, num_classes).double()
+    return 4 * (onehot - weighted_mean(onehot.mT, train.weights))

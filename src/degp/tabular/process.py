@@ -1,4 +1,4 @@
-"""The exact NN-GP posterior of a table's rows: served with the ensemble where rows are few, alone where it is sharper."""
+"""The exact NN-GP posterior of a table: averaged with the ensemble where rows are few, alone where it is sharper."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from degp.likelihoods import LOG_2PI
 from degp.predictive import RegressionPredictive
 from degp.priors.evidence import JITTER, Scales
 from degp.priors.exact import ExactGP
-from degp.typing import Batch
+from degp.typing import Batch, joined
 
 __all__ = ["Process", "best_process"]
 
@@ -41,7 +41,8 @@ class Process:
         """Conditions the prior on the rows: O(N³)."""
         kernel, inputs = scales.nngp(), scales.apply(rows.inputs.double())
         nugget = JITTER * float(kernel(inputs, inputs).diagonal().mean())
-        exact = ExactGP.fit(kernel, inputs, rows.targets.double(), noise_variance=scales.noise_variance + nugget)
+        noise = nugget + scales.noise_variance / (torch.ones(len(rows)) if rows.weights is None else rows.weights)
+        exact = ExactGP.fit(kernel, inputs, rows.targets.double(), noise_variance=noise.to(inputs))
         return cls(scales, rows, exact, weight)
 
     def relative_to(self, relevance: Sequence[float]) -> "Process":
@@ -49,12 +50,11 @@ class Process:
         factors = zip(self.scales.relevance, relevance, strict=True)
         scales = replace(self.scales, relevance=tuple(own / applied for own, applied in factors))
         inputs = self.rows.inputs * self.rows.inputs.new_tensor(relevance)
-        return Process(scales, Batch(inputs, self.rows.targets), self.exact, self.weight)
+        return Process(scales, replace(self.rows, inputs=inputs), self.exact, self.weight)
 
     def conditioned(self, new: Batch) -> "Process":
         """The process after more rows."""
-        both = [torch.cat(pair) for pair in ((self.rows.inputs, new.inputs), (self.rows.targets, new.targets))]
-        return Process.fit(self.scales, Batch(*both), self.weight)
+        return Process.fit(self.scales, joined(self.rows, new), self.weight)
 
     def weighed_against(self, in_sample_nll: float, *, has_every_row: bool) -> "Process":
         """Its weight beside an ensemble whose NLL on these rows, which it was trained on, is given.

@@ -271,6 +271,8 @@ def _parameters(metadata: Mapping[str, Any]) -> dict[str, Any]:
         del parameters["alphas"]
         parameters |= {"method": parameters.pop("objective"), "measurement_points": parameters.pop("extra_points")}
         parameters["alpha"] = 1.0 if metadata["alpha"] is None else metadata["alpha"]
+    if isinstance(parameters.get("class_weight"), tuple):
+        parameters["class_weight"] = dict(parameters["class_weight"])
     return parameters
 
 
@@ -364,6 +366,8 @@ def _as_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, list | tuple):
         return [_as_json(entry) for entry in value]
+    if isinstance(value, dict):
+        return [[_as_json(key), _as_json(entry)] for key, entry in value.items()]  # JSON's own keys are text
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return None if isinstance(value, np.random.RandomState) else value

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from degp.data import check_inputs
+from degp.data import check_inputs, check_weights
 from degp.ensemble import Ensemble
 from degp.methods import Method, batch_loss
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
 from degp.runtime.execution import kept_randomness
+from degp.runtime.optimizers import Adam
 from degp.training.averaging import average_statistics
 from degp.training.checkpoints import CheckpointError, Checkpoints
 from degp.training.history import History
@@ -76,6 +77,8 @@ def fit(
     state = TrainState(ensemble, method, optimizers, _as_list(scheduler), generator)
     require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})
     check_inputs(data.inputs)
+    if data.weights is not None:
+        check_weights(data.weights)
     if undecided:
         _log.info("%s", ensemble.train().choose_execution(transform(data.inputs[: plan.batch_size or len(data)])))
     _check(ensemble, data, method, plan, transform)
@@ -193,7 +196,8 @@ def _shuffle(state: TrainState, num_points: int, batch_size: int, plan: Plan) ->
     elif (len(state.order), state.batches) != (used * passes, batches * passes):
         raise CheckpointError(
             f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but this "
-            f"run has {used * passes} in {batches * passes}; resume with the same data and batch_size until the epoch ends"
+            f"run has {used * passes} in {batches * passes}; resume with the same data and batch_size until the epoch "
+            f"ends"
         )
 
 
@@ -274,7 +278,7 @@ def _optimizers(
         return _as_list(optimizer)
     own = method.parameters() if isinstance(method, nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
-    return [torch.optim.Adam(trained, lr=1e-3)]
+    return [Adam(trained, lr=1e-3)]
 
 
 def _check_held(ensemble: Ensemble, method: Method, optimizers: Sequence[Optimizer]) -> None:
