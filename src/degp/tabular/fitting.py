@@ -122,10 +122,17 @@ def fit_table(
     return Fitted(whole, method, nll, history)
 
 
-def scales_for(train: Batch, num_classes: int | None, config: TableConfig, *, generator: torch.Generator) -> Scales:
-    """The prior's scales by evidence; the relevance of each feature is to be applied to all inputs."""
+def scales_for(
+    train: Batch,
+    num_classes: int | None,
+    config: TableConfig,
+    *,
+    groups: Sequence[int] | None = None,
+    generator: torch.Generator,
+) -> Scales:
+    """The prior's scales by evidence; the relevance of each feature, or group, is to be applied to all inputs."""
     targets = _as_real(train.targets, num_classes)
-    return most_likely_scales(train.inputs, targets, len(config.hidden_layers), generator=generator)
+    return most_likely_scales(train.inputs, targets, len(config.hidden_layers), groups=groups, generator=generator)
 
 
 def initial(
