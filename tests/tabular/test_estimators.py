@@ -1,6 +1,8 @@
 """The estimators keep scikit-learn's contract, and their error bars hold."""
 
+import copy
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -73,6 +75,19 @@ def test_too_few_rows_for_a_conformal_level_give_an_infinite_interval(fitted):
     assert np.isinf(calibrated.predict_interval(waves(1)[0], 0.95, conformal=True)).all()
 
 
+@pytest.mark.parametrize("conformal", [False, True])
+def test_intervals_of_several_levels_are_nested(fitted, conformal):
+    X, _ = waves(50, seed=4)
+    levels = [0.5, 0.9, 0.1]
+    ends = fitted.predict_interval(X, levels, conformal=conformal)
+    assert ends.shape == (50, 3, 2)
+    for place, level in enumerate(levels):
+        np.testing.assert_array_equal(ends[:, place], fitted.predict_interval(X, level, conformal=conformal))
+    inner, middle, outer = (ends[:, place] for place in np.argsort(levels))
+    for inside, outside in ((inner, middle), (middle, outer)):
+        assert (outside[:, 0] < inside[:, 0]).all() and (inside[:, 1] < outside[:, 1]).all()
+
+
 def test_standard_deviation_covariance_and_uncertainty_agree(fitted):
     X, _ = waves(20, seed=4)
     mean, std = fitted.predict(X, return_std=True)
@@ -124,6 +139,7 @@ def test_several_targets_have_error_bars_each():
     mean, std = model.predict(X, return_std=True)
     assert mean.shape == std.shape == (200, 2)
     assert model.predict_interval(X).shape == (200, 2, 2)
+    assert model.predict_interval(X, [0.5, 0.8, 0.9]).shape == (200, 2, 3, 2)
     assert model.predict(X[:5], return_cov=True)[1].shape == (5, 5, 2)
     np.testing.assert_allclose(std[:, 1].mean() / std[:, 0].mean(), 3, rtol=0.1)
 
@@ -155,6 +171,44 @@ def test_classifier_probabilities_and_uncertainty():
     uncertainty = model.uncertainty(test)
     np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, uncertainty.total, atol=1e-5)
     np.testing.assert_array_equal(model.predict_proba(test), model.predict_proba(test))
+
+
+@pytest.fixture(scope="module")
+def moons() -> DEGPClassifier:
+    X, y = make_moons(300, noise=0.35, random_state=0)
+    return DEGPClassifier(**LINE).fit(X, np.array(["left", "right"])[y])
+
+
+def test_sets_of_classes_grow_with_the_level_and_are_never_empty(moons):
+    X, _ = make_moons(300, noise=0.35, random_state=1)
+    for conformal in (False, True):
+        sets = [moons.predict_set(X, level, conformal=conformal) for level in (0.05, 0.5, 0.8, 0.95, 0.99)]
+        assert all(each.any(1).all() for each in sets)
+        assert all((small <= large).all() for small, large in itertools.pairwise(sets))
+        assert sets[0].sum() < sets[-1].sum()
+        best = moons.predict_proba(X).argmax(1)
+        assert all(each[np.arange(300), best].all() for each in sets)
+
+
+def test_conformal_sets_cover_though_the_probabilities_are_wrong(moons):
+    """Labels are swapped at random in 20 % of the rows after training, which the classifier cannot know."""
+
+    def swapped(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        X, y = make_moons(rows, noise=0.35, random_state=seed)
+        return X, np.array(["left", "right"])[y ^ (np.random.default_rng(seed).random(rows) < 0.2)]
+
+    X, y = swapped(2000, 3)
+    place = np.searchsorted(moons.classes_, y)
+    calibrated = copy.deepcopy(moons).conformalize(*swapped(500, 2))
+    plain, conformal = (
+        calibrated.predict_set(X, 0.9, conformal=c)[np.arange(2000), place].mean() for c in (False, True)
+    )
+    assert plain < 0.87 and 0.88 < conformal
+
+
+def test_classes_that_training_has_not_seen_cannot_calibrate(moons):
+    with pytest.raises(ValueError, match="must have classes of training, but row 1 has 'up', which is none of the 2"):
+        moons.conformalize([[0.0, 1.0], [1.0, 0.0]], ["left", "up"])
 
 
 def test_seeds_repeat_and_differ():
@@ -272,8 +326,8 @@ def test_bad_settings_are_named(settings, message):
 
 def test_bad_data_is_named():
     X, y = waves(30)
-    with pytest.raises(ValueError, match="NaN"):
-        DEGPRegressor(**LINE).fit(np.where(X > 0, np.nan, X), y)
+    with pytest.raises(ValueError, match="infinity"):
+        DEGPRegressor(**LINE).fit(np.where(X > 0, np.inf, X), y)
     with pytest.raises(ValueError, match="all targets are one class: a"):
         DEGPClassifier(**LINE).fit(X, ["a"] * 30)
     with pytest.raises(ValueError, match=r"level is a probability between 0 and 1, but it is 90\.0"):

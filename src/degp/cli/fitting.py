@@ -100,7 +100,7 @@ def fit(
                 "epochs": estimator.n_iter_,
                 "seconds": estimator.history_[-1]["seconds"],  # including those before an interruption
             }
-            save_model(out, estimator, preprocessing=rows.preprocessing, target=rows.target, metrics=metrics)
+            save_model(out, estimator, target=rows.target, metrics=metrics)
     except KeyboardInterrupt:
         if mesh.is_first:
             _report_interruption(partial)
@@ -135,7 +135,7 @@ def update(
     moved = update_rows(loaded, read_table(table, text=text_columns(loaded)))
     metrics = dict(loaded.metadata["metrics"])
     metrics["updated_rows"] = metrics.get("updated_rows", 0) + moved.rows
-    save_model(place, loaded.estimator, preprocessing=loaded.preprocessing, target=loaded.target, metrics=metrics)
+    save_model(place, loaded.estimator, target=loaded.target, metrics=metrics)
     line(f"Conditioned on {moved.rows} new labels.", log)
     for name, (before, after) in (
         ("std of the members' coefficients", moved.std),

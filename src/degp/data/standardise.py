@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -41,6 +42,19 @@ class Standardiser:
         constant = wide.amax(0) == wide.amin(0)  # their std may be tiny instead of 0, by rounding
         mean, std = _moments(wide, weights)
         return cls(tuple(mean.tolist()), tuple(std.masked_fill(constant, 1).tolist()))
+
+    def shared(self, array: Float[Tensor, "N D"], groups: Sequence[int]) -> "Standardiser":
+        """With one std per group of several features, the root of their summed variances: a group has variance 1.
+
+        The one-hot columns of a category then lie equally far from each other, rare ones too, and count together as
+        one number does.
+        """
+        own = array.detach().cpu().double().var(0, correction=0)
+        places = torch.as_tensor(groups)
+        total = torch.zeros(len(own), dtype=own.dtype).index_add_(0, places, own)[places].sqrt()
+        several = torch.bincount(places)[places] > 1
+        std = torch.where(several & (total > 0), total, torch.tensor(self.std, dtype=own.dtype))
+        return Standardiser(self.mean, tuple(std.tolist()))
 
     def apply(self, array: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """(x − mean) / std, in the dtype and on the device of x."""

@@ -1,8 +1,10 @@
 """Estimators for scikit-learn: tables in, calibrated error bars out."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y
 from torch import Tensor
 
 from degp.data import Standardiser, hold_out_rows
@@ -21,6 +23,7 @@ from degp.methods import Kind
 from degp.prediction import evaluate, predict
 from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
+from degp.tabular.conformal import as_levels, conformal_quantile, mass_above
 from degp.tabular.fitting import (
     CHECKPOINT_STEPS,
     CONSTANT,
@@ -32,8 +35,12 @@ from degp.tabular.fitting import (
     process_for,
     stepping_for,
 )
+from degp.tabular.folders import ModelError, read_folder, write_folder
+from degp.tabular.inputs import encode_inputs, learn_inputs
+from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.presets import Preset
 from degp.tabular.process import Process
+from degp.tabular.states import restore, state_of
 from degp.tabular.weights import weighted_rows
 from degp.training import Checkpoints
 from degp.typing import Batch
@@ -41,6 +48,7 @@ from degp.typing import Batch
 __all__ = ["DEGPClassifier", "DEGPRegressor", "Uncertainty"]
 
 Array = NDArray[Any]
+E = TypeVar("E")
 NOT_OF_A_FIT = ("checkpoint", "verbose", "device", "max_seconds", "random_state")  # may change when a fit resumes
 VALIDATION = 0.15  # the share of the rows that are held out where Bayes' weight alone does not prevent overfitting
 
@@ -59,6 +67,11 @@ class _Estimator(BaseEstimator):
 
     input_scaling_: Standardiser
     process_: Process | None
+    preprocessing_: Preprocessing
+    target_name_: str | None
+    conformity_: Array
+    n_features_in_: int
+    feature_names_in_: Array
 
     def __init__(
         self,
@@ -110,8 +123,21 @@ class _Estimator(BaseEstimator):
 
     @property
     def relevance_(self) -> Array:
-        """The relevance of each feature: the factor on its standardised values in the prior and the networks."""
+        """The factor on each standardised input of the prior and the networks; they are `preprocessing_.features`."""
         return np.array(self.scales_.relevance)
+
+    @property
+    def feature_relevance_(self) -> dict[str, float]:
+        """The relevance of each column of the table, 0 for one that was left out.
+
+        √Σ s_g² over the groups g of its inputs: a category, or a number and its missing cells. Each has variance 1.
+        """
+        own = iter(zip(self.preprocessing_.groups, self.scales_.relevance, strict=True))
+        squares = {
+            column.name: sum(s**2 for s in dict(next(own) for _ in column.features).values())
+            for column in self.preprocessing_.columns
+        }
+        return {name: squares.get(name, 0.0) ** 0.5 for name in getattr(self, "feature_names_in_", squares)}
 
     @property
     def alpha_(self) -> float | None:
@@ -146,7 +172,7 @@ class _Estimator(BaseEstimator):
     def _weigh_features(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> None:
         """Finds the prior's scales by evidence, and includes the relevance of each feature in the input scaling."""
         rows, config = rows.to(device=self.device), self.config()
-        candidates = priors_for(rows, num_classes, config, generator=generator)
+        candidates = priors_for(rows, num_classes, config, groups=self.preprocessing_.groups, generator=generator)
         process = process_for(rows, candidates, num_classes, config, generator=generator)
         has_every_row = len(rows) <= config.exact_rows
         self.scales_ = candidates[0] if process is None or has_every_row else process.scales
@@ -167,6 +193,7 @@ class _Estimator(BaseEstimator):
         if fraction > 0:
             train, validation = hold_out_rows(rows, fraction, generator=generator)
         self.input_scaling_ = Standardiser.fit(train.inputs, train.weights)
+        self.input_scaling_ = self.input_scaling_.shared(train.inputs, self.preprocessing_.groups)
         return train, validation, generator
 
     def _validation_fraction(self, targets: Tensor) -> float:
@@ -213,11 +240,42 @@ class _Estimator(BaseEstimator):
         steps = Preset(self.preset).steps(rows) if self.steps is None else self.steps
         return Budget(steps, self.batch_size, self.max_seconds, stepping_for(self.device, mesh), checkpoints)
 
+    def save(self, folder: Path | str) -> Path:
+        """Writes the fitted model into a folder, atomically and without pickle; `degp predict` takes it too."""
+        return write_folder(folder, *state_of(self))
+
+    @classmethod
+    def load(cls: type[E], folder: Path | str, *, device: str | None = None) -> E:
+        """The model that `save` or `degp fit` wrote, with bit-for-bit equal predictions.
+
+        Args:
+            device: "cpu" or "cuda", instead of the one that it was trained on.
+        """
+        metadata, tensors = read_folder(folder)
+        if metadata.get("estimator") != cls.__name__:
+            raise ModelError(
+                f"{folder} must be of a {cls.__name__}, but it is of a {metadata.get('estimator')}; load it by "
+                f"{metadata.get('estimator')}.load"
+            )
+        return restore(cls, metadata, tensors, device=device)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
+        tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
+
+    def _learn_inputs(self, X: Any, y: Any) -> Array:
+        """Training rows as numbers; keeps their preprocessing, and the target's name."""
+        rows, name = learn_inputs(self, X, y), getattr(y, "name", None)
+        self.target_name_ = name if isinstance(name, str) else None
+        self.preprocessing_ = rows.preprocessing.ignoring(self.target_name_)
+        return rows.values
+
     def _predictive(self, inputs: Any) -> Predictive:
         """The predictive distribution in standardised units."""
         check_is_fitted(self)
-        X = validate_data(self, inputs, dtype=np.float64, reset=False)
-        return self._predictive_at(self._standardised(_tensor(X)))
+        return self._predictive_at(self._standardised(_tensor(encode_inputs(self, inputs))))
 
     def _predictive_at(self, points: Tensor) -> Predictive:
         generator = torch.Generator(self.device).manual_seed(self.seed_)  # the same answer in every call
@@ -236,7 +294,8 @@ class _Estimator(BaseEstimator):
 class DEGPRegressor(RegressorMixin, _Estimator):
     """A regressor with calibrated error bars: a deep ensemble trained and read as one Gaussian process.
 
-    Inputs and targets are standardised, the scales of the prior, among them the relevance of each feature, maximise its
+    X is an array, a data frame or a sparse matrix, of numbers, categories, booleans, dates and missing cells. Inputs
+    and targets are standardised, the scales of the prior, among them the relevance of each feature, maximise its
     marginal likelihood, and one ensemble is trained on every row by Bayes' rule. Small tables are predicted by the
     average of the ensemble and the exact Gaussian process of the same kind of prior; targets without noise, such as a
     simulator's, by the exact process alone. `process_weight_` says which.
@@ -281,7 +340,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         Args:
             sample_weight: relative weights of the rows, (N,); one of weight 0 is absent.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        X, y = self._checked(self._learn_inputs(X, y), y)
         self.single_target_ = y.ndim == 1
         X, y, weights = weighted_rows(X, y, sample_weight)
         train, validation, generator = self._split(X, _tensor(y).reshape(len(y), -1), weights)
@@ -292,7 +351,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         self._weigh_process(has_every_row=len(train) <= self.exact_rows)
         if len(validation) and self.process_ is not None:
             self.process_ = self.process_.conditioned(validation.to(device=self.device))
-        self._score_held_out(fitted)
+        self._score_held_out(fitted, validation)
         return self
 
     @property
@@ -311,33 +370,33 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         mean = self._original(predictive.mean)
         return (mean, self._original_std(predictive.std)) if return_std else mean
 
-    def predict_interval(self, X: Any, level: float = 0.9, *, conformal: bool = False) -> Array:
+    def predict_interval(
+        self, X: Any, level: float | Sequence[float] | Array = 0.9, *, conformal: bool = False
+    ) -> Array:
         """Lower and upper ends (N, 2), or (N, C, 2): Gaussian, or conformal.
 
         Args:
+            level: the probability that an interval contains its target. L of them give (N, L, 2), or (N, C, L, 2), from
+                one evaluation; an interval lies inside those of higher levels.
             conformal: mean ± q · std with q the quantile of standardised errors: of validation rows, or of the exact
                 process leaving one row out; `conformalize` takes unseen rows, for which coverage is guaranteed.
         """
+        levels = as_levels(level)
         predictive = self._predictive(X)
-        if conformal:
-            half = torch.tensor(self._conformal_quantile(level)).to(predictive.std) * predictive.std
-            low, high = predictive.mean - half, predictive.mean + half
-        else:
-            low, high = predictive.interval(level)
-        return np.stack([self._original(low), self._original(high)], axis=-1)
+        intervals = [self._interval(predictive, float(each), conformal) for each in levels]
+        return intervals[0] if np.ndim(level) == 0 else np.stack(intervals, axis=-2)
 
     def conformalize(self, X: Any, y: Any) -> "DEGPRegressor":
         """Takes rows that were never seen to calibrate conformal intervals: coverage then holds at any sample size."""
-        check_is_fitted(self)
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
-        self.conformity_ = self._conformity(self._batch(Batch(_tensor(X), _tensor(y).reshape(len(y), -1))))
+        rows = self._labelled(X, y)
+        self.conformity_ = self._conformity(self._predictive_at(rows.inputs), rows.targets)
         return self
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: int | None = 0) -> Array:
         """Joint draws of the targets of all rows, (N, n_samples) or (N, C, n_samples)."""
         seed = int(check_random_state(random_state).randint(2**31))
         generator = torch.Generator(self.device).manual_seed(seed)
-        draws = self._predictive(X).sample(n_samples, generator=generator)
+        draws = self._predictive(X, joint=True).sample(n_samples, generator=generator)
         return np.moveaxis(np.stack([self._original(draw) for draw in draws]), 0, -1)
 
     def uncertainty(self, X: Any) -> Uncertainty:
@@ -349,9 +408,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
     @torch.no_grad()
     def update(self, X: Any, y: Any) -> "DEGPRegressor":
         """Takes in new labels without training: conditions the Gaussian process on them, exactly, at the cost of M³."""
-        check_is_fitted(self)
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=False)
-        new = self._batch(Batch(_tensor(X), _tensor(y).reshape(len(y), -1))).to(device=self.device)
+        new = self._labelled(X, y).to(device=self.device)
         before = self.method_.predictive(evaluate(self.ensemble_, new.inputs.double()))
         assert isinstance(before, RegressionPredictive)
         self.coefficients_ = before.posterior.coefficients(new.targets, before.aleatoric, before=self.coefficients_)
@@ -360,8 +417,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
 
     def _predictive(self, inputs: Any, *, joint: bool = False) -> RegressionPredictive:
         check_is_fitted(self)
-        X = validate_data(self, inputs, dtype=np.float64, reset=False)
-        return self._predictive_at(self._standardised(_tensor(X)), joint=joint)
+        return self._predictive_at(self._standardised(_tensor(encode_inputs(self, inputs))), joint=joint)
 
     def _predictive_at(self, points: Tensor, *, joint: bool = False) -> RegressionPredictive:
         """What is served: the ensemble, the exact process, or their average; `joint` keeps all covariances."""
@@ -383,26 +439,38 @@ class DEGPRegressor(RegressorMixin, _Estimator):
             nll = -self._ensemble_predictive(rows.inputs).log_prob(rows.targets).mean()
             self.process_ = self.process_.weighed_against(float(nll), has_every_row=has_every_row)
 
-    def _score_held_out(self, fitted: Fitted) -> None:
+    def _score_held_out(self, fitted: Fitted, validation: Batch) -> None:
         """The NLL and the standardised errors of rows that a prediction has not seen: validation, or leave-one-out."""
-        scores = fitted.conformity
-        if self.process_ is not None and not len(scores):
-            scores = self.process_.leave_one_out_scores()
+        self.conformity_ = np.empty(0)
+        if fitted.held_out is not None:
+            self.conformity_ = self._conformity(fitted.held_out, validation.targets)
+        elif self.process_ is not None:
+            self.conformity_ = np.sort(self.process_.leave_one_out_scores().cpu().numpy())
             self.validation_nll_ = float(self.process_.leave_one_out_nll().mean())
-        self.conformity_ = np.sort(scores.cpu().numpy())
 
-    def _conformity(self, held_out: Batch) -> Array:
+    def _conformity(self, predictive: Predictive, targets: Tensor) -> Array:
         """Sorted |y − m| / std of rows that were not trained on, the largest over a row's targets."""
-        predictive = self._predictive_at(held_out.inputs)
-        scores = ((held_out.targets.to(self.device) - predictive.mean).abs() / predictive.std).amax(1)
+        assert isinstance(predictive, RegressionPredictive)
+        scores = ((targets.to(self.device) - predictive.mean).abs() / predictive.std).amax(1)
         return np.sort(scores.cpu().numpy())
 
-    def _conformal_quantile(self, level: float) -> float:
-        if not 0 < level < 1:
-            raise ValueError(f"level is a probability between 0 and 1, but it is {level}; 0.9 is a 90 % interval")
-        n = len(self.conformity_)
-        rank = int(np.ceil((n + 1) * level))
-        return float(self.conformity_[rank - 1]) if rank <= n else float("inf")
+    def _interval(self, predictive: RegressionPredictive, level: float, conformal: bool) -> Array:
+        """The ends of one level, in original units."""
+        low, high = predictive.interval(level)
+        if conformal:
+            half = torch.tensor(conformal_quantile(self.conformity_, level)).to(predictive.std) * predictive.std
+            low, high = predictive.mean - half, predictive.mean + half
+        return np.stack([self._original(low), self._original(high)], axis=-1)
+
+    def _checked(self, inputs: Array, y: Any) -> tuple[Array, Array]:
+        """Inputs and targets as arrays, if they belong together."""
+        return check_X_y(inputs, y, dtype=(np.float64, np.float32), multi_output=True, y_numeric=True, estimator=self)
+
+    def _labelled(self, X: Any, y: Any) -> Batch:
+        """New rows and their targets in standardised units."""
+        check_is_fitted(self)
+        X, y = self._checked(encode_inputs(self, X), y)
+        return self._batch(Batch(_tensor(X), _tensor(y).reshape(len(y), -1)))
 
     def _covariance(self, predictive: RegressionPredictive) -> Array:
         q, scale = predictive.posterior, np.asarray(self.target_scaling_.std) ** 2
@@ -441,8 +509,7 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         Args:
             sample_weight: relative weights of the rows, (N,), times those of their classes; one of weight 0 is absent.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
+        X, y = self._checked(self._learn_inputs(X, y), y)
         X, y, weights = weighted_rows(X, y, sample_weight, self.class_weight)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -450,7 +517,11 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         train, validation, generator = self._split(X, torch.from_numpy(labels.astype(np.int64)), weights)
         self._weigh_features(self._batch(train), len(self.classes_), generator)
         train, validation = (self._batch(rows) for rows in (train, validation))
-        self._train(train, validation, len(self.classes_), generator)
+        fitted = self._train(train, validation, len(self.classes_), generator)
+        self.process_ = None
+        self.conformity_ = np.empty(0)
+        if fitted.held_out is not None:
+            self.conformity_ = self._conformity(fitted.held_out, validation.targets.numpy())
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -462,6 +533,36 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         columns = self.predict_proba(X).argmax(1)
         return self.classes_[columns]
 
+    def predict_set(self, X: Any, level: float = 0.9, *, conformal: bool = False) -> Array:
+        """Which classes (N, classes), in the order of `classes_`, are in the set for each row; at least one is.
+
+            {y : a(x, y) < level},  or conformal  {y : a(x, y) ≤ q},  a(x, y) = Σ p(y' | x) over y' more probable than y
+
+        The first is the smallest set whose probability is at least `level`.
+
+        Args:
+            level: the probability that a set contains the class of its row; sets grow with it.
+            conformal: split-conformal sets (APS without randomisation), q being the quantile of a(x, y) over rows that
+                were not trained on: coverage holds even where the probabilities are wrong. See `conformalize`.
+        """
+        (value,) = as_levels([level])
+        mass = mass_above(self.predict_proba(X))
+        return mass <= conformal_quantile(self.conformity_, value) if conformal else mass < value
+
+    def conformalize(self, X: Any, y: Any) -> "DEGPClassifier":
+        """Takes rows that were never seen to calibrate conformal sets: coverage then holds at any sample size."""
+        check_is_fitted(self)
+        X, y = self._checked(encode_inputs(self, X), y)
+        unseen = ~np.isin(y, self.classes_)
+        if unseen.any():
+            raise ValueError(
+                f"y must have classes of training, but row {int(unseen.argmax())} has {str(y[unseen][0])!r}, which is "
+                f"none of the {len(self.classes_)}; leave such rows out"
+            )
+        predictive = self._predictive_at(self._standardised(_tensor(X)))
+        self.conformity_ = self._conformity(predictive, np.searchsorted(self.classes_, y))
+        return self
+
     def uncertainty(self, X: Any) -> Uncertainty:
         """Nats of each row: mutual information (epistemic), expected entropy (aleatoric), entropy (total)."""
         predictive = self._class_predictive(X)
@@ -472,6 +573,23 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
         """Rows in original units, standardised."""
         return replace(rows, inputs=self._standardised(rows.inputs))
 
+    def _checked(self, inputs: Array, y: Any) -> tuple[Array, Array]:
+        """Inputs and labels as arrays, if they belong together."""
+        inputs, y = check_X_y(inputs, y, dtype=(np.float64, np.float32), estimator=self)
+        missing = np.array([label is None or label != label for label in y]) if y.dtype.kind == "O" else np.array(False)
+        if missing.any():
+            raise ValueError(
+                f"y must have a class for each row, but row {int(missing.argmax())} has none; leave it out"
+            )
+        check_classification_targets(y)
+        return inputs, y
+
+    def _conformity(self, predictive: Predictive, labels: Array) -> Array:
+        """Sorted a(x, y) of rows that were not trained on."""
+        assert isinstance(predictive, ClassPredictive)
+        mass = mass_above(predictive.probabilities.double().cpu().numpy())
+        return np.sort(mass[np.arange(len(labels)), labels])
+
     def _class_predictive(self, X: Any) -> ClassPredictive:
         predictive = self._predictive(X)
         assert isinstance(predictive, ClassPredictive)
@@ -479,5 +597,5 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
 
 
 def _tensor(array: Array) -> Tensor:
-    """A copy in float64: pandas hands out arrays that must not be written to, and torch warns of those."""
-    return torch.tensor(array, dtype=torch.float64)
+    """A copy in float64, row by row: pandas hands out arrays that must not be written to, or that run backwards."""
+    return torch.tensor(np.ascontiguousarray(array), dtype=torch.float64)

@@ -17,7 +17,7 @@ from degp.measurement import MeasurementSampler, UniformBox, no_points
 from degp.methods import Built, Kind, Method
 from degp.nets import Erf, mlp
 from degp.prediction import evaluate
-from degp.predictive import Predictive, RegressionPredictive
+from degp.predictive import Predictive
 from degp.priors.evidence import Scales, most_likely_scales
 from degp.runtime.distributed import ALONE, Mesh
 from degp.tabular.process import Process, best_process
@@ -136,14 +136,14 @@ class Fitted:
 
     Attributes:
         validation_nll: the mean NLL of the validation rows before the last steps; NaN without such rows.
-        conformity: for real targets, |y − m| / std of the validation rows before the last steps.
+        held_out: the predictive distribution of the validation rows, before the last steps.
         history: of all epochs.
     """
 
     ensemble: Ensemble
     method: Method
     validation_nll: float
-    conformity: Float[Tensor, "V"]
+    held_out: Predictive | None
     history: History
 
 
@@ -176,19 +176,19 @@ def fit_table(
     trainer = _Trainer(ensemble, method, config.learning_rate, generator, progress)
     if not len(validation):
         history = trainer(train, budget.plan(len(train)))
-        return Fitted(ensemble.whole().eval(), method, math.nan, train.inputs.new_zeros(0), history)
+        return Fitted(ensemble.whole().eval(), method, math.nan, None, history)
     history = trainer(train, _watched(budget.first(), len(train), len(validation)), validation)
     whole = ensemble.whole().eval()
     nll = _score(whole, method, validation)
     outputs = evaluate(whole, validation.inputs)
     calibrate_cautiously(method, outputs, validation.targets, validation.weights)
-    conformity = _conformity(method.predictive(outputs, generator=generator.clone_state()), validation.targets)
+    held_out = method.predictive(outputs, generator=generator.clone_state())
     method.requires_grad_(False)
     rest = budget.last(history.last["seconds"])
     both = joined(train, validation)
     last = replace(trainer, learning_rate=FINISH_RATE * config.learning_rate)(both, rest.plan(len(both)))
     history.records.extend(last.records)
-    return Fitted(ensemble.whole().eval(), method, nll, conformity, history)
+    return Fitted(ensemble.whole().eval(), method, nll, held_out, history)
 
 
 @dataclass(frozen=True)
@@ -227,13 +227,6 @@ def _watched(budget: Budget, rows: int, validation_rows: int) -> Plan:
     plan = budget.plan(rows)
     patience = math.ceil(PATIENCE * plan.epochs)
     return replace(plan, early_stopping=EarlyStopping("validation/nll", patience, PROGRESS / validation_rows**0.5))
-
-
-def _conformity(predictive: Predictive, targets: Tensor) -> Float[Tensor, "V"]:
-    """|y − m| / std per row, the largest over its targets; none for classes."""
-    if not isinstance(predictive, RegressionPredictive):
-        return targets.new_zeros(0, dtype=torch.float32)
-    return ((targets - predictive.mean).abs() / predictive.std).amax(1)
 
 
 def priors_for(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float32, Shaped
+from jaxtyping import Shaped
 from sklearn.base import clone
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from degp.report import evaluate_classification, evaluate_regression
 from degp.runtime.files import new_file
 from degp.tabular.errors import TableError, TableWarning, require_columns, summed_warnings
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
-from degp.tabular.preprocessing import Preprocessing
+from degp.tabular.preprocessing import EncodedRows, Preprocessing
 from degp.tabular.reading import stream_table
 from degp.tabular.saving import Estimator, Model, ModelError
 from degp.tabular.targets import REGRESSION, Target
@@ -44,12 +44,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """A table ready for training: inputs and targets as numbers, and how they were made."""
+    """A table ready for training: inputs for `fit`, its targets or labels, and how they were made."""
 
     target: Target
-    preprocessing: Preprocessing
-    inputs: Float32[np.ndarray, "N D"]
+    inputs: EncodedRows
     targets: Shaped[np.ndarray, " N"]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """From rows to inputs."""
+        return self.inputs.preprocessing
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,7 @@ def prepare(frame: pd.DataFrame, target: str, task: str | None = None) -> Traini
     """Infers the target's task, unless `task` is given, fits the preprocessing, and applies it."""
     chosen = Target.fit(frame, target, task)
     rows, targets = chosen.split(frame)
-    preprocessing = Preprocessing.fit(rows, target)
-    return TrainingRows(chosen, preprocessing, preprocessing.transform(rows), targets)
+    return TrainingRows(chosen, Preprocessing.fit(rows, target).encode(rows), _as_labels(chosen, targets))
 
 
 def estimator_for(target: Target, settings: dict[str, Any]) -> Estimator:
@@ -90,20 +93,13 @@ def validation_nll(estimator: Estimator) -> float:
     return float(estimator.validation_nll_ + units)
 
 
-def encode_rows(model: Model, frame: pd.DataFrame) -> Float32[np.ndarray, "N D"]:
+def encode_rows(model: Model, frame: pd.DataFrame) -> EncodedRows:
     """The estimator's inputs for new rows."""
-    if model.preprocessing is None or model.target is None:
-        raise ModelError(
-            "a model of a table needs its preprocessing and its target, but it was saved without them; pass both to "
-            "save_model"
-        )
-    return model.preprocessing.transform(frame)
+    return model.preprocessing.encode(frame)
 
 
-def encode_labelled(
-    model: Model, frame: pd.DataFrame
-) -> tuple[pd.DataFrame, Float32[np.ndarray, "N D"], Shaped[np.ndarray, " N"]]:
-    """The rows that have a target, the estimator's inputs for them, and their targets."""
+def encode_labelled(model: Model, frame: pd.DataFrame) -> tuple[pd.DataFrame, EncodedRows, Shaped[np.ndarray, " N"]]:
+    """The rows that have a target, the estimator's inputs for them, and their targets: numbers, or places of labels."""
     rows, targets = _target(model).split(frame)
     if not len(rows):
         raise TableError(f"some rows must have {_target(model).name!r}, but in all {len(frame)} it is missing")
@@ -112,8 +108,7 @@ def encode_labelled(
 
 def text_columns(model: Model) -> list[str]:
     """Columns that `read_table` and `stream_table` should read as text."""
-    preprocessing, target = model.preprocessing, model.target
-    return [*(preprocessing.text_columns if preprocessing else ()), *(target.text_columns if target else ())]
+    return [*model.preprocessing.text_columns, *(model.target.text_columns if model.target else ())]
 
 
 def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, conformal: bool = False) -> pd.DataFrame:
@@ -138,10 +133,10 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
     else:
         if conformal:
             raise ValueError("conformal intervals are for numbers, but this model predicts classes; leave them out")
-        labels, predictive = _target(model).labels, estimator._class_predictive(inputs)
+        labels, predictive = estimator.classes_, estimator._class_predictive(inputs)
         probabilities = _array(predictive.probabilities)
         columns = {
-            "prediction": np.array(labels, dtype=object)[probabilities.argmax(1)],
+            "prediction": labels.astype(object)[probabilities.argmax(1)],
             **{f"probability_{label}": probabilities[:, place] for place, label in enumerate(labels)},
             "epistemic": _array(predictive.epistemic),
             "total": _array(predictive.total),
@@ -205,7 +200,7 @@ def plain_ensemble(model: Model, frame: pd.DataFrame, *, verbose: bool = False) 
     """A deep ensemble trained on the same table with the model's settings, seed and preprocessing."""
     _, inputs, targets = encode_labelled(model, frame)
     estimator = clone(model.estimator).set_params(method=Kind.DE.value, checkpoint=None, verbose=verbose)
-    return replace(model, estimator=estimator.fit(inputs, targets))
+    return replace(model, estimator=estimator.fit(inputs, _as_labels(_target(model), targets)))
 
 
 def update_rows(model: Model, frame: pd.DataFrame) -> UpdateSummary:
@@ -251,7 +246,7 @@ class _RealPredictions:
         return np.stack([self.estimator._original(end) for end in self.predictive.interval(level)], axis=-1)
 
 
-def _real_predictions(estimator: DEGPRegressor, inputs: Float32[np.ndarray, "N D"]) -> _RealPredictions:
+def _real_predictions(estimator: DEGPRegressor, inputs: EncodedRows) -> _RealPredictions:
     return _RealPredictions(estimator, estimator._predictive(inputs))
 
 
@@ -283,8 +278,16 @@ def _root_mean(squares: np.ndarray) -> float:
 
 def _target(model: Model) -> Target:
     if model.target is None:
-        raise ModelError("a model of a table needs its target, but it was saved without it; pass it to save_model")
+        raise ModelError(
+            "the name of the target's column must be known, but the model was saved without it; fit it to a named "
+            "pandas.Series, or pass the target to save_model"
+        )
     return model.target
+
+
+def _as_labels(target: Target, targets: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+    """Numbers as they are, places of labels as the labels."""
+    return targets if target.task == REGRESSION else np.array(target.labels)[targets]
 
 
 def _with_columns(chunk: pd.DataFrame, copied: list[str], predictions: pd.DataFrame) -> pd.DataFrame:
