@@ -21,7 +21,7 @@ from degp.tabular.model import (
 from degp.tabular.saving import Model, ModelError
 from tests.tabular.cases import houses
 
-QUICK = {"members": 3, "hidden_layers": (8,), "max_epochs": 3, "random_state": 0}
+QUICK = {"members": 3, "hidden_layers": (8,), "steps": 3, "random_state": 0}
 TARGETS = {"numbers": "price", "classes": "garden"}
 
 
