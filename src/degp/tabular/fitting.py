@@ -1,7 +1,7 @@
 """From standardised rows to a trained, calibrated ensemble: what the estimators do, in tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,10 @@ from degp.methods import Built, Kind, Method
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors.evidence import Scales, most_likely_scales
+from degp.runtime.cpu import measured_threads
 from degp.runtime.distributed import ALONE, Mesh
 from degp.training import Captured, Eager, History, Plan, Stepping, adam, fit
+from degp.training.stepping import Timed
 from degp.typing import Batch
 
 __all__ = [
@@ -105,17 +107,18 @@ def fit_table(
     ensemble = whole.split(mesh)
     trained = [p for p in (*ensemble.parameters(), *method.parameters()) if p.requires_grad]
     optimizer = adam(trained, config.learning_rate)
-    history = fit(
-        ensemble,
-        train,
-        method,
-        plan,
-        optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.99),
-        validation=lambda members: {"nll": _score(members, method, validation)},
-        generator=generator,
-        progress=progress,
-    )
+    with measured_threads() as trial:
+        history = fit(
+            ensemble,
+            train,
+            method,
+            replace(plan, stepping=Timed(plan.stepping, trial)),
+            optimizer=optimizer,
+            scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.99),
+            validation=lambda members: {"nll": _score(members, method, validation)},
+            generator=generator,
+            progress=progress,
+        )
     whole = ensemble.whole().eval()
     nll = _score(whole, method, validation)
     calibrate_cautiously(method, evaluate(whole, validation.inputs), validation.targets, validation.weights)
