@@ -1,11 +1,14 @@
 """The estimators keep scikit-learn's contract, and their error bars hold."""
 
+import contextlib
 import copy
 import io
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -353,3 +356,36 @@ def test_an_update_leaves_the_noise_of_the_input_alone():
     model.update(X[:20], y[:20] + 5)
     np.testing.assert_allclose(model.uncertainty(X).aleatoric, before.aleatoric)
     assert not np.allclose(model.uncertainty(X).epistemic, before.epistemic)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fit_leaves_the_number_of_threads_as_it_was(monkeypatch, fails):
+    X, y = waves(30)
+    seen, before = [], torch.get_num_threads()
+
+    def score(*parts):
+        seen.append(torch.get_num_threads())
+        if fails:
+            raise KeyError
+        return 0.0
+
+    monkeypatch.setattr(fitting, "_score", score)
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(KeyError) if fails else contextlib.nullcontext():
+            DEGPRegressor(**TINY | {"max_epochs": 1}).fit(X, y)
+        assert torch.get_num_threads() == 3
+        assert seen[0] == 1  # a small table
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_fits_in_several_threads_are_those_of_one():
+    X, y = waves(40)
+    alone = DEGPRegressor(**TINY).fit(X, y).predict(X)
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda _: DEGPRegressor(**TINY).fit(X, y).predict(X), range(3)))
+    for predicted in together:
+        np.testing.assert_allclose(predicted, alone, rtol=1e-6)
+    assert torch.get_num_threads() == before
