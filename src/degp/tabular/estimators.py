@@ -23,7 +23,7 @@ from degp.methods import Kind
 from degp.prediction import evaluate, predict
 from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
-from degp.tabular.conformal import as_levels, conformal_quantile, mass_above
+from degp.tabular.conformal import as_levels, conformal_quantile, mass_above, probable_set
 from degp.tabular.fitting import (
     CHECKPOINT_STEPS,
     CONSTANT,
@@ -36,7 +36,7 @@ from degp.tabular.fitting import (
     stepping_for,
 )
 from degp.tabular.folders import ModelError, read_folder, write_folder
-from degp.tabular.inputs import encode_inputs, learn_inputs
+from degp.tabular.inputs import encode_inputs, learn_inputs, positional_names
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.presets import Preset
 from degp.tabular.process import Process
@@ -137,7 +137,8 @@ class _Estimator(BaseEstimator):
             column.name: sum(s**2 for s in dict(next(own) for _ in column.features).values())
             for column in self.preprocessing_.columns
         }
-        return {name: squares.get(name, 0.0) ** 0.5 for name in getattr(self, "feature_names_in_", squares)}
+        names = getattr(self, "feature_names_in_", positional_names(self.n_features_in_))
+        return {name: squares.get(name, 0.0) ** 0.5 for name in names}
 
     @property
     def alpha_(self) -> float | None:
@@ -546,8 +547,10 @@ class DEGPClassifier(ClassifierMixin, _Estimator):
                 were not trained on: coverage holds even where the probabilities are wrong. See `conformalize`.
         """
         (value,) = as_levels([level])
-        mass = mass_above(self.predict_proba(X))
-        return mass <= conformal_quantile(self.conformity_, value) if conformal else mass < value
+        probabilities = self.predict_proba(X)
+        if not conformal:
+            return probable_set(probabilities, value)
+        return mass_above(probabilities) <= conformal_quantile(self.conformity_, value)
 
     def conformalize(self, X: Any, y: Any) -> "DEGPClassifier":
         """Takes rows that were never seen to calibrate conformal sets: coverage then holds at any sample size."""
