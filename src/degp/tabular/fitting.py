@@ -184,7 +184,8 @@ def fit_table(
     nll = _score(whole, method, validation)
     outputs = evaluate(whole, validation.inputs)
     calibrate_cautiously(method, outputs, validation.targets, validation.weights)
-    held_out = method.predictive(outputs, generator=generator.clone_state())
+    with torch.no_grad():
+        held_out = method.predictive(outputs, generator=generator.clone_state())
     method.requires_grad_(False)
     rest = budget.last(history.last["seconds"])
     both = joined(train, validation)

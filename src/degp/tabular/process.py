@@ -55,7 +55,7 @@ class Process:
         factors = zip(self.scales.relevance, relevance, strict=True)
         scales = replace(self.scales, relevance=tuple(own / applied for own, applied in factors))
         inputs = self.rows.inputs * self.rows.inputs.new_tensor(relevance)
-        return Process(scales, replace(self.rows, inputs=inputs), self.exact, self.weight)
+        return Process.fit(scales, replace(self.rows, inputs=inputs), self.weight)
 
     def conditioned(self, new: Batch) -> "Process":
         """The process after more rows."""
