@@ -30,7 +30,7 @@ Array = NDArray[Any]
 NOT_OF_A_FIT = ("checkpoint", "verbose", "device", "max_seconds", "random_state")  # may change when a fit resumes
 PROGRESS = 0.15  # √N times the NLL that counts as progress on N validation rows: a fifth of a standard error
 BATCHES_PER_EPOCH = 32
-CHECKPOINT_STEPS = 200
+CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1000, 10.0  # whichever comes first
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class _Estimator(BaseEstimator):
         self.validation_nll_ = fitted.validation_nll
         self.history_ = fitted.history.records
         self.n_iter_ = len(self.history_)
+        self.ending_ = fitted.history.ending
         self.coefficients_: Coefficients | None = None
 
     def _weigh_features(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> None:
@@ -159,7 +160,8 @@ class _Estimator(BaseEstimator):
             return None
         settings = {name: str(v) for name, v in self.get_params().items() if name not in NOT_OF_A_FIT}
         rows = hashlib.sha256(train.inputs.numpy().tobytes() + train.targets.numpy().tobytes()).hexdigest()
-        return Checkpoints(self.checkpoint, every=CHECKPOINT_STEPS).of({**settings, "seed": self.seed_, "rows": rows})
+        checkpoints = Checkpoints(self.checkpoint, every=CHECKPOINT_STEPS, seconds=CHECKPOINT_SECONDS)
+        return checkpoints.of({**settings, "seed": self.seed_, "rows": rows})
 
     def config(self) -> TableConfig:
         """What is trained, from the estimator's parameters."""
@@ -232,7 +234,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         random_state: for everything random.
         checkpoint: folder where an interrupted fit is saved, and from which the same call resumes with the same rows
             and settings; it is emptied when the fit is done. Without a `random_state` the seed is then 0.
-        verbose: show a progress bar.
+        verbose: show a progress bar, or without a terminal a line every 30 seconds.
 
     Example:
         >>> model = DEGPRegressor(random_state=0).fit(X, y)

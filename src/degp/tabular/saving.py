@@ -34,6 +34,7 @@ from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.fitting import likelihood_for, method_for, network_for
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.targets import Target
+from degp.training import Ending
 
 __all__ = ["Estimator", "Model", "ModelError", "check_destination", "load_model", "save_model"]
 
@@ -208,6 +209,7 @@ def _metadata(estimator: Estimator) -> dict[str, Any]:
         "classes": None if isinstance(estimator, DEGPRegressor) else _classes_to_json(estimator.classes_),
         "scales": asdict(estimator.scales_),
         "seed": estimator.seed_,
+        "ending": estimator.ending_,
     }
 
 
@@ -254,6 +256,7 @@ def _rebuild(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor], device:
     estimator.validation_nll_ = float(parts["validation"]["nll"].min())
     estimator.history_ = _records(parts.get("history", {}))
     estimator.n_iter_ = len(estimator.history_)
+    estimator.ending_ = Ending(metadata["ending"]) if metadata.get("ending") else None  # earlier versions: unknown
     estimator.coefficients_ = _coefficients(parts, len(estimator.ensemble_), parameters["device"])
     if isinstance(estimator, DEGPRegressor):
         estimator.single_target_ = metadata["single_target"]
