@@ -14,7 +14,7 @@ import pytest
 ROOT = "degp"
 LAYERS = [
     {"typing"},
-    {"runtime.cpu", "runtime.files", "runtime.streams", "runtime.distributed", "runtime.kernels"},
+    {"runtime.cpu", "runtime.files", "runtime.optimizers", "runtime.streams", "runtime.distributed", "runtime.kernels"},
     {"runtime.execution"},
     {"gaussian", "measurement", "nets", "data", "metrics", "ensemble"},
     {"posterior", "predictive"},

@@ -24,7 +24,16 @@ PUBLIC = {
         *{"Method", "DEGP", "Memberwise", "Kind", "Built", "with_likelihood", "Prepared"},
         *{"de", "rde", "rms", "degp", "batch_loss"},
     },
-    "degp.data": {"as_batch", "check_inputs", "sine", "hold_out_rows", "kfold", "subset", "Standardiser"},
+    "degp.data": {
+        "as_batch",
+        "check_inputs",
+        "check_weights",
+        "sine",
+        "hold_out_rows",
+        "kfold",
+        "subset",
+        "Standardiser",
+    },
     "degp.ensemble": {"Ensemble", "HasParts", "Part"},
     "degp.nets": {
         *{"mlp", "mlp_features", "lenet", "lenet_features"},

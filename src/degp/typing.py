@@ -1,13 +1,13 @@
 """The records of the pipeline: batches of data go in, a loss with its terms comes out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-__all__ = ["Batch", "Loss"]
+__all__ = ["Batch", "Loss", "joined"]
 
 
 @dataclass(frozen=True)
@@ -19,23 +19,32 @@ class Batch:
         targets: real rows (B, C) for regression, integer labels (B,) for classes.
         population: N, the size of the training set that the batch is part of; its own size by default. It scales
             the divergence (α B/N) and the weight penalties (1/N).
+        weights: how many observations each point counts for; None for one each. They multiply the data term, so that
+            a mean of one over the training set keeps its size, and N its meaning.
     """
 
     inputs: Shaped[Tensor, "B ..."]
     targets: Shaped[Tensor, "B ..."]
     population: int = 0
+    weights: Float[Tensor, "B"] | None = None
 
     def __post_init__(self) -> None:
-        for name, values in (("inputs", self.inputs), ("targets", self.targets)):
-            if not isinstance(values, Tensor):
+        for name in ("inputs", "targets", "weights"):
+            values = getattr(self, name)
+            if not (isinstance(values, Tensor) or (name == "weights" and values is None)):
                 raise TypeError(
-                    f"inputs and targets must be tensors, but {name} are a {type(values).__name__}; "
+                    f"inputs, targets and weights must be tensors, but {name} are a {type(values).__name__}; "
                     f"use degp.data.as_batch for arrays and lists"
                 )
         if len(self.inputs) != len(self.targets):
             raise ValueError(
                 f"inputs and targets must have one row per point each, but there are {len(self.inputs)} rows of inputs "
                 f"and {len(self.targets)} of targets; check how the data were split"
+            )
+        if self.weights is not None and self.weights.shape != self.inputs.shape[:1]:
+            raise ValueError(
+                f"there must be one weight per point, ({len(self.inputs)},), but the shape of the weights is "
+                f"{tuple(self.weights.shape)}; check how the data were split"
             )
         if self.population == 0:
             object.__setattr__(self, "population", len(self.inputs))
@@ -45,12 +54,25 @@ class Batch:
 
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
         """The chosen rows, of the same population."""
-        return Batch(self.inputs[rows], self.targets[rows], self.population)
+        weights = None if self.weights is None else self.weights[rows]
+        return Batch(self.inputs[rows], self.targets[rows], self.population, weights)
+
+    def weigh(self, values: Float[Tensor, "*M B"]) -> Float[Tensor, "*M B"]:
+        """Values per point times the points' weights."""
+        return values if self.weights is None else values * self.weights.to(values)
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """The same batch on another device or in another precision; only floating-point tensors change their dtype."""
         inputs, targets = (_moved(tensor, device, dtype) for tensor in (self.inputs, self.targets))
-        return Batch(inputs, targets, self.population)
+        weights = None if self.weights is None else _moved(self.weights, device, dtype)
+        return replace(self, inputs=inputs, targets=targets, weights=weights)
+
+
+def joined(one: Batch, other: Batch) -> Batch:
+    """The points of both as one data set."""
+    inputs, targets = torch.cat([one.inputs, other.inputs]), torch.cat([one.targets, other.targets])
+    weights = None if one.weights is None or other.weights is None else torch.cat([one.weights, other.weights])
+    return Batch(inputs, targets, weights=weights)
 
 
 def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:

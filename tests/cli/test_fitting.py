@@ -17,7 +17,7 @@ from tests.cli.commands import QUICK, assert_rejected, houses, names, notes, run
 
 def test_defaults_are_those_of_the_estimators():
     command, estimator = (inspect.signature(f).parameters for f in (fitting.fit, DEGPRegressor))
-    for name in ("method", "members", "max_seconds", "max_epochs", "device", "noise"):
+    for name in ("preset", "method", "members", "max_seconds", "steps", "device", "noise"):
         assert command[name].default == estimator[name].default
     assert command["hidden"].default == ",".join(map(str, estimator["hidden_layers"].default))
 
@@ -30,7 +30,7 @@ def test_fit_reports_what_it_did_and_what_to_do_next(place, tmp_path):
         "'city': 3 categories, one-hot encoded",
         "of 60 missing, filled with the median",
         "α = ",
-        "validation NLL",
+        "held-out NLL",
         "Saved: ",
     ):
         assert phrase in done.stdout
@@ -106,7 +106,7 @@ def test_models_of_classes_cannot_be_updated(place):
 def test_a_fit_that_was_cut_off_says_so_everywhere(place, tmp_path):
     model = tmp_path / "m"
     command = ["fit", place / "train.csv", "--target", "price", "--out", model, *QUICK, "--max-seconds", "0.001"]
-    assert "Cut off by --max-seconds 0.001, in epoch 1 of at most 4" in run(*command).stdout
+    assert "Cut off by --max-seconds 0.001, at step 1 of 100" in run(*command).stdout
     assert load_model(model).metadata["metrics"]["ending"] == "time"
     assert load_model(model).estimator.ending_ == Ending.TIME
     assert "Training was cut off" in run("evaluate", model, place / "test.csv", "--resamples", "5").stdout

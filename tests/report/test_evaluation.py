@@ -84,7 +84,7 @@ def test_a_finding_about_the_model_makes_the_verdict_cautious():
         assert evaluate()["verdict"]["headline"] == "Trust them"
         verdict = evaluate(findings=[cut])["verdict"]
         assert verdict["headline"] == "Trust them, with caution"
-        assert "after 8.04 s, in epoch 40 of at most 1000" in verdict["reasons"][-1]["text"]
+        assert "after 8.04 s, at step 40 of 1000" in verdict["reasons"][-1]["text"]
 
 
 def test_drawn_predictions_are_inside_as_often_as_the_intervals_cover():

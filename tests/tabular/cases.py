@@ -61,14 +61,14 @@ def houses(rows=60):
     )
 
 
-QUICK = {"members": 3, "hidden_layers": (8,), "max_epochs": 3, "random_state": 0}
+QUICK = {"members": 3, "hidden_layers": (8,), "steps": 75, "random_state": 0}
 
 
 def fitted(frame, target, *, settings=QUICK, **options):
     """A model of a frame, trained for a moment."""
     rows = prepare(frame, target, **options)
     estimator = estimator_for(rows.target, settings).fit(rows.inputs, rows.targets)
-    return Model(estimator, rows.preprocessing, rows.target, {})
+    return Model(estimator, rows.target, {})
 
 
 def transform_quietly(preprocessing, frame):

@@ -58,7 +58,7 @@ def test_baselines_of_numbers_have_the_error_of_cross_validation():
     linear = found["Linear regression"]["metrics"]
     _, inputs, targets = encode_labelled(model, train)
     _, new, truth = encode_labelled(model, test)
-    errors = RidgeCV(PENALTIES).fit(inputs, targets).predict(new) - truth
+    errors = RidgeCV(PENALTIES).fit(inputs.values, targets).predict(new.values) - truth
     assert linear["rmse"]["value"] == pytest.approx(np.sqrt(np.mean(errors**2)))
     assert linear["coverage_90"]["value"] == pytest.approx(0.9, abs=0.05)
     assert found["Gradient boosting"]["metrics"]["rmse"]["value"] > linear["rmse"]["value"]
@@ -68,7 +68,7 @@ def test_baselines_of_classes_give_absent_classes_no_probability():
     frame = houses(90).assign(kind=np.arange(90) % 3)
     model = fitted(frame, "kind", task="classification")
     for baseline in simple_baselines(model, frame[frame["kind"] != 1]).values():
-        probabilities, _ = baseline(encode_labelled(model, frame)[1])
+        probabilities, _ = baseline(encode_labelled(model, frame)[1].values)
         assert (probabilities[:, 1] == 0).all()
         np.testing.assert_allclose(probabilities.sum(1), 1)
 
@@ -85,7 +85,7 @@ def test_each_of_several_targets_has_its_own_evaluation():
 
 
 def test_a_training_that_was_cut_off_is_found():
-    settings = QUICK | {"max_epochs": 10**6, "patience": 10**6, "max_seconds": 0.05}
+    settings = QUICK | {"steps": 10**6, "max_seconds": 0.05}
     (finding,) = training_findings(fitted(houses(), "price", settings=settings))
-    assert finding.grade == "caution" and "of at most 1000000" in finding.text
+    assert finding.grade == "caution" and " of 1000000: " in finding.text
     assert training_findings(fitted(houses(), "price")) == []

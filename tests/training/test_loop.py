@@ -347,7 +347,7 @@ def linear():
 def test_batches_are_even_and_cover_every_point_once(batch_size, sizes):
     inputs = torch.arange(11.0)[:, None].expand(-1, 3)
     method = Recorder()
-    fit(linear(), Batch(inputs, inputs[:, :1]), method, epochs=2, batch_size=batch_size)
+    fit(linear(), Batch(inputs, inputs[:, :1], weights=inputs[:, 0] / 5), method, epochs=2, batch_size=batch_size)
     assert [len(batch) for batch in method.batches] == sizes * 2
     epochs = [
         torch.cat([b.inputs[:, 0] for b in half])
@@ -355,6 +355,7 @@ def test_batches_are_even_and_cover_every_point_once(batch_size, sizes):
     ]
     assert all(torch.equal(rows.sort().values, inputs[:, 0]) for rows in epochs)
     assert all(torch.equal(batch.inputs[:, :1], batch.targets) for batch in method.batches)
+    assert all(torch.equal(batch.inputs[:, 0] / 5, batch.weights) for batch in method.batches)
     assert len(sizes) == 1 or not torch.equal(*epochs)
 
 
@@ -373,6 +374,19 @@ def test_an_epoch_may_have_some_batches_only_of_rows_drawn_anew(most, sizes):
         own = [value for i, size in enumerate(sizes) for value in rows[i][epoch * size : (epoch + 1) * size]]
         assert len(set(own)) == sum(sizes)  # none twice within an epoch
     assert {value for own in rows for value in own} == set(range(11))
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([1.0, -2.0, 1.0], "weights must be finite and not negative, but 1 of 3 are not, the first is -2.0 in row 1;"),
+        ([1.0, 1.0, float("nan")], "but 1 of 3 are not, the first is nan in row 2; give a row that should not count"),
+        ([0.0, 0.0, 0.0], "some weight must be positive, but all 3 are zero; leave weights out to count all"),
+    ],
+)
+def test_weights_that_count_nothing_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        fit(linear(), Batch(INPUTS[:3], INPUTS[:3, :1], weights=torch.tensor(weights)), Recorder(), epochs=1)
 
 
 def test_penalties_are_per_point_of_the_whole_set():

@@ -10,7 +10,7 @@ from degp.priors import no_penalty
 from degp.runtime.execution import Loop
 from degp.training import Eager, TrainState
 
-DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None])
+DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None], weights=torch.arange(6.0) / 2.5)
 
 
 class Recorder(Memberwise):
@@ -40,8 +40,10 @@ def test_the_transform_is_applied_to_the_rows_of_the_batch():
     assert_close(batch.targets, torch.tensor([[4.0], [1.0]]))
 
 
-def test_batches_keep_the_population():
-    assert advance([4, 1])[0].population == 6
+def test_batches_keep_the_population_and_their_weights():
+    batch, _ = advance([4, 1])
+    assert batch.population == 6
+    assert_close(batch.weights, torch.tensor([4.0, 1.0]) / 2.5)
 
 
 def test_networks_run_in_the_given_precision():

@@ -213,7 +213,7 @@ def _summary(model: "Model", target: str, folder: Path, table: Path, train: Path
         "Test table": table.name,
         "Training rows": metrics.get("rows"),
         "Labels added later": metrics.get("updated_rows"),
-        "Method": f"{Kind(estimator.method).label}, {estimator.members} networks{alpha}",
+        "Method": f"{Kind(estimator.method).label}, {estimator.config().members} networks{alpha}",
         "Training": _training(model),
         "Compared with": f"models trained on {train.name}" if train else f"nothing; to compare with baselines, {again}",
         "Columns": _columns(model.metadata["preprocessing"]),
@@ -229,7 +229,8 @@ def _training(model: "Model") -> str | None:
     if not estimator.history_:
         return None
     cut = ", cut off by its time limit" if estimator.ending_ == Ending.TIME else ""
-    return f"{estimator.n_iter_} epochs in {estimator.history_[-1]['seconds']:.3g} s{cut}"
+    last = estimator.history_[-1]
+    return f"{last['step']} steps in {last['seconds']:.3g} s{cut}"
 
 
 def _columns(preprocessing: dict[str, Any]) -> list[dict[str, str]]:

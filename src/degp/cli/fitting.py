@@ -1,5 +1,6 @@
 """`degp fit` and `degp update`: train a model on a table, and condition it on new labels."""
 
+import math
 import shlex
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -46,7 +47,13 @@ def fit(
         typer.Option(help="By default inferred from the target's values.", show_default=False),
     ] = None,
     method: Annotated[Kind, typer.Option(help="DE-GP, or one of its baselines.")] = Kind.DEGP,
-    members: Annotated[int, typer.Option(min=2, help="Networks in the ensemble.")] = 16,
+    preset: Annotated[
+        Literal["fast", "default", "best"],
+        typer.Option(help="How much to train: fast costs a sixth of default, best six times as much."),
+    ] = "default",
+    members: Annotated[
+        int | None, typer.Option(min=2, help="Networks in the ensemble; by default the preset's.", show_default=False)
+    ] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Train no longer than this.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For everything random.")] = 0,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to train.")] = "cpu",
@@ -55,9 +62,15 @@ def fit(
         typer.Option(help="Noise of a real target: one variance, or one per row.", rich_help_panel=ADVANCED),
     ] = "constant",
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.", rich_help_panel=ADVANCED)] = "64,64",
-    max_epochs: Annotated[
-        int, typer.Option(min=1, help="Passes over the table, of at most 32 batches each.", rich_help_panel=ADVANCED)
-    ] = 1000,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Steps of the optimiser; by default the preset's.",
+            show_default=False,
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -70,6 +83,8 @@ def fit(
     from degp.tabular.model import estimator_for
 
     settings: dict[str, Any] = {
+        "preset": preset,
+        "steps": steps,
         "method": method.value,
         "members": members,
         "hidden_layers": _widths(hidden),
@@ -84,8 +99,8 @@ def fit(
     _check_destination(out, mesh)
     rows = _training_rows(table, target, task, drop=drop or [], header=header == "first")
     _describe(rows, log)
-    limits = {"max_epochs": max_epochs, "max_seconds": max_seconds}
-    estimator = estimator_for(rows.target, settings | limits | {"verbose": not log.quiet})
+    limits = {"max_seconds": max_seconds, "verbose": not log.quiet}
+    estimator = estimator_for(rows.target, settings | limits)
     run = settings | {"hidden_layers": list(settings["hidden_layers"]), "task": rows.target.task}
     run |= {"target": target if len(target) > 1 else target[0], "table": file_digest(table)}
     run |= {"drop": sorted(drop)} if drop else {}
@@ -121,7 +136,7 @@ def update(
     moved = update_rows(loaded, read_rows(loaded, table))
     metrics = dict(loaded.metadata["metrics"])
     metrics["updated_rows"] = metrics.get("updated_rows", 0) + moved.rows
-    save_model(place, loaded.estimator, preprocessing=loaded.preprocessing, target=loaded.target, metrics=metrics)
+    save_model(place, loaded.estimator, target=loaded.target, metrics=metrics)
     line(f"Conditioned on {moved.rows} new labels.", log)
     unit = ", in std of the targets" if len(target_of(loaded).names) > 1 else ""
     for name, (before, after) in (
@@ -169,7 +184,7 @@ def _train_and_save(
         with _resumable(mesh, partial, run) as epochs_done:
             if epochs_done:
                 line(f"Resuming from epoch {epochs_done} of {partial}.", log)
-            line(f"Training {estimator.members} networks …", log)
+            line(f"Training {estimator.config().members} networks …", log)
             estimator.set_params(checkpoint=str(partial)).fit(rows.inputs, rows.targets)
             if not mesh.is_first:
                 return {}
@@ -177,11 +192,12 @@ def _train_and_save(
             metrics = {
                 "rows": len(rows.inputs),
                 "validation_nll": validation_nll(estimator),
-                "epochs": estimator.n_iter_,
+                "steps": estimator.history_[-1]["step"],
+                "planned_steps": estimator.planned_steps_,
                 "seconds": estimator.history_[-1]["seconds"],  # including those before an interruption
                 "ending": estimator.ending_,
             }
-            save_model(out, estimator, preprocessing=rows.preprocessing, target=rows.target, metrics=metrics)
+            save_model(out, estimator, target=rows.target, metrics=metrics)
             return metrics
     except KeyboardInterrupt:
         if mesh.is_first:
@@ -232,16 +248,17 @@ def _conclude(estimator: "Estimator", table: Path, out: Path, metrics: dict[str,
     """Prints how the training went, and what to do next."""
     from degp.training import Ending
 
-    alpha = f"α = {estimator.alpha_:g}, " if estimator.alpha_ is not None else ""
+    alpha = f", α = {estimator.alpha_:g}" if estimator.alpha_ is not None else ""
+    nll = "" if math.isnan(metrics["validation_nll"]) else f", held-out NLL {metrics['validation_nll']:.4g}"
     line(
-        f"Trained in {metrics['seconds']:.1f} s, {metrics['epochs']} epochs: {estimator.members} networks, {alpha}"
-        f"validation NLL {metrics['validation_nll']:.4g}.",
+        f"Trained in {metrics['seconds']:.1f} s, {metrics['steps']} steps: {estimator.config().members} networks{alpha}"
+        f"{nll}.",
         log,
     )
     if metrics["ending"] == Ending.TIME:
         line(
-            f"Cut off by --max-seconds {estimator.max_seconds:g}, in epoch {metrics['epochs']} of at most "
-            f"{estimator.max_epochs}: the model may be inaccurate and its uncertainty unreliable; allow more time.",
+            f"Cut off by --max-seconds {estimator.max_seconds:g}, at step {metrics['steps']} of "
+            f"{metrics['planned_steps']}: the model may be inaccurate and its uncertainty unreliable; allow more time.",
             log,
         )
     folder, source = (shlex.quote(str(path)) for path in (out, table))

@@ -273,13 +273,13 @@ def majority_rule(accuracy: float, majority: float) -> Finding:
     return Finding("skill", "good", f"Predictions are better than a constant: {observed}")
 
 
-def training_rule(epochs: int, planned: int, seconds: float) -> Finding:
+def training_rule(steps: int, planned: int, seconds: float) -> Finding:
     """A model whose training was cut off by a time limit has not learned all it could."""
     return Finding(
         "training",
         "caution",
-        f"Training was cut off by its time limit after {seconds:.3g} s, in epoch {epochs} of at most {planned}: the "
-        f"model may be inaccurate and its uncertainty unreliable; train it longer",
+        f"Training was cut off by its time limit after {seconds:.3g} s, at step {steps} of {planned}: the model may be "
+        f"inaccurate and its uncertainty unreliable; train it longer",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float32, Int64, Shaped
+from jaxtyping import Float, Int64, Shaped
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, RidgeCV
@@ -19,7 +19,7 @@ from degp.report import evaluate_classification, evaluate_regression
 from degp.report.evaluation import Evaluation, nothing
 from degp.report.verdict import Finding, training_rule
 from degp.tabular.estimators import DEGPRegressor
-from degp.tabular.model import encode_labelled, real_predictions, target_of
+from degp.tabular.model import as_labels, encode_labelled, real_predictions, target_of
 from degp.tabular.saving import Model
 from degp.tabular.targets import Target
 from degp.training import Ending
@@ -28,7 +28,7 @@ __all__ = ["Baseline", "evaluate_baseline", "evaluate_rows", "plain_ensemble", "
 
 FOLDS = 5
 PENALTIES = np.logspace(-3, 3, 13)
-Baseline = Callable[[Float32[np.ndarray, "N D"]], tuple[np.ndarray, np.ndarray]]  # inputs ↦ what `_evaluate` takes
+Baseline = Callable[[Float[np.ndarray, "N D"]], tuple[np.ndarray, np.ndarray]]  # inputs ↦ what `_evaluate` takes
 
 
 def evaluate_rows(
@@ -62,14 +62,15 @@ def training_findings(model: Model) -> list[Finding]:
     estimator = model.estimator
     if estimator.ending_ != Ending.TIME:
         return []
-    return [training_rule(estimator.n_iter_, estimator.max_epochs, estimator.history_[-1]["seconds"])]
+    last = estimator.history_[-1]
+    return [training_rule(last["step"], estimator.planned_steps_, last["seconds"])]
 
 
 def plain_ensemble(model: Model, frame: pd.DataFrame, *, verbose: bool = False) -> Model:
     """A deep ensemble trained on the same table with the model's settings, seed and preprocessing."""
     _, inputs, targets = encode_labelled(model, frame)
     estimator = clone(model.estimator).set_params(method=Kind.DE.value, checkpoint=None, verbose=verbose)
-    return replace(model, estimator=estimator.fit(inputs, targets))
+    return replace(model, estimator=estimator.fit(inputs, as_labels(target_of(model), targets)))
 
 
 def simple_baselines(model: Model, frame: pd.DataFrame) -> dict[str, Baseline]:
@@ -77,7 +78,8 @@ def simple_baselines(model: Model, frame: pd.DataFrame) -> dict[str, Baseline]:
 
     A baseline of numbers predicts with a constant error bar, the RMSE of five-fold cross-validation.
     """
-    _, inputs, targets = encode_labelled(model, frame)
+    _, encoded, targets = encode_labelled(model, frame)
+    inputs = encoded.values
     if isinstance(model.estimator, DEGPRegressor):
         boosting, linear = HistGradientBoostingRegressor(random_state=0), RidgeCV(PENALTIES)
         several = MultiOutputRegressor(boosting) if targets.ndim > 1 else boosting
@@ -104,7 +106,7 @@ def evaluate_baseline(
 ) -> dict[str, Evaluation]:
     """A baseline of this model on the same rows; the arguments are those of `evaluate_rows`."""
     _, inputs, targets = encode_labelled(model, frame)
-    first, second = baseline(inputs)
+    first, second = baseline(inputs.values)
     options = {"resamples": resamples, "generator": generator, "tick": tick}
     if isinstance(model.estimator, DEGPRegressor):
         columns = (first, np.zeros_like(first), second, targets)
@@ -112,16 +114,14 @@ def evaluate_baseline(
     return _evaluate_classes(target_of(model), (first, second, targets), **options)
 
 
-def _number_baseline(
-    estimator: Any, inputs: Float32[np.ndarray, "N D"], targets: Shaped[np.ndarray, "N *C"]
-) -> Baseline:
+def _number_baseline(estimator: Any, inputs: Float[np.ndarray, "N D"], targets: Shaped[np.ndarray, "N *C"]) -> Baseline:
     """Means, and constant variances."""
     folds = min(FOLDS, len(inputs))
     errors = cross_val_predict(clone(estimator), inputs, targets, cv=folds) - targets
     variance = np.maximum(np.mean(errors**2, axis=0), np.finfo(np.float64).tiny)
     estimator.fit(inputs, targets)
 
-    def predict(new: Float32[np.ndarray, "N D"]) -> tuple[np.ndarray, np.ndarray]:
+    def predict(new: Float[np.ndarray, "N D"]) -> tuple[np.ndarray, np.ndarray]:
         mean = estimator.predict(new)
         return mean, np.broadcast_to(variance, mean.shape).copy()
 
@@ -129,12 +129,12 @@ def _number_baseline(
 
 
 def _class_baseline(
-    estimator: Any, inputs: Float32[np.ndarray, "N D"], targets: Int64[np.ndarray, " N"], count: int
+    estimator: Any, inputs: Float[np.ndarray, "N D"], targets: Int64[np.ndarray, " N"], count: int
 ) -> Baseline:
     """Probabilities, 0 for a class that the table does not have, and no epistemic part."""
     estimator.fit(inputs, targets)
 
-    def predict(new: Float32[np.ndarray, "N D"]) -> tuple[np.ndarray, np.ndarray]:
+    def predict(new: Float[np.ndarray, "N D"]) -> tuple[np.ndarray, np.ndarray]:
         probabilities = np.zeros((len(new), count))
         probabilities[:, estimator.classes_] = estimator.predict_proba(new)
         return probabilities, np.zeros(len(new))

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float32, Shaped
+from jaxtyping import Shaped
 from torch import Tensor
 
 from degp.gaussian import Coefficients
 from degp.predictive import RegressionPredictive
 from degp.tabular.errors import TableError, TableWarning
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
-from degp.tabular.preprocessing import Preprocessing
+from degp.tabular.preprocessing import EncodedRows, Preprocessing
 from degp.tabular.reading import Names, numbered, read_table, stream_table
 from degp.tabular.saving import Estimator, Model, ModelError
 from degp.tabular.targets import REGRESSION, Target
@@ -25,6 +25,7 @@ __all__ = [
     "RealPredictions",
     "TrainingRows",
     "UpdateSummary",
+    "as_labels",
     "column_relevance",
     "encode_labelled",
     "encode_rows",
@@ -42,12 +43,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """A table ready for training: inputs and targets as numbers, and how they were made."""
+    """A table ready for training: inputs for `fit`, its targets or labels, and how they were made."""
 
     target: Target
-    preprocessing: Preprocessing
-    inputs: Float32[np.ndarray, "N D"]
+    inputs: EncodedRows
     targets: Shaped[np.ndarray, "N *C"]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """From rows to inputs."""
+        return self.inputs.preprocessing
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def prepare(
         raise TableError(f"a column is either predicted or dropped, but {clash[0]!r} is to be both; leave out one")
     rows, values = chosen.split(frame)
     preprocessing = replace(Preprocessing.fit(rows, chosen.names, drop=drop), header=header)
-    return TrainingRows(chosen, preprocessing, preprocessing.transform(rows), values)
+    return TrainingRows(chosen, preprocessing.encode(rows), as_labels(chosen, values))
 
 
 def estimator_for(target: Target, settings: dict[str, Any]) -> Estimator:
@@ -114,38 +119,35 @@ def validation_nll(estimator: Estimator) -> float:
     return float(estimator.validation_nll_ + units)
 
 
-def encode_rows(model: Model, frame: pd.DataFrame) -> Float32[np.ndarray, "N D"]:
+def encode_rows(model: Model, frame: pd.DataFrame) -> EncodedRows:
     """The estimator's inputs for new rows."""
-    if model.preprocessing is None or model.target is None:
-        raise ModelError(
-            "a model of a table needs its preprocessing and its target, but it was saved without them; pass both to "
-            "save_model"
-        )
-    return model.preprocessing.transform(frame)
+    return model.preprocessing.encode(frame)
 
 
-def encode_labelled(
-    model: Model, frame: pd.DataFrame
-) -> tuple[pd.DataFrame, Float32[np.ndarray, "N D"], Shaped[np.ndarray, "N *C"]]:
-    """The rows that have a target, the estimator's inputs for them, and their targets."""
+def encode_labelled(model: Model, frame: pd.DataFrame) -> tuple[pd.DataFrame, EncodedRows, Shaped[np.ndarray, "N *C"]]:
+    """The rows that have a target, the estimator's inputs for them, and their targets: numbers, or places of labels."""
     rows, targets = target_of(model).split(frame)
     if not len(rows):
         raise TableError(f"some rows must have {target_of(model).name!r}, but in all {len(frame)} it is missing")
     return rows, encode_rows(model, rows), targets.copy()  # pandas returns read-only arrays
 
 
+def as_labels(target: Target, targets: Shaped[np.ndarray, "N *C"]) -> Shaped[np.ndarray, "N *C"]:
+    """Targets for `fit`: numbers as they are, places of labels as the labels."""
+    return targets if target.task == REGRESSION else np.array(target.labels)[targets]
+
+
 def column_relevance(model: Model) -> dict[str, float] | None:
     """The share of each column in the squared distance of two rows under the prior, largest first; they sum to one.
 
-    A column's share is Σ r² over its features (one-hot categories, cycles of a date, the indicator of missing cells),
-    relative to all features; r is the estimator's `relevance_`. None if all features have the same relevance.
+    It is s² / Σ s² with the estimator's `feature_relevance_` s. None if all inputs have the same relevance, which then
+    ranks no columns.
     """
-    relevance = model.estimator.relevance_**2
-    if model.preprocessing is None or np.allclose(relevance, relevance[0]):
+    relevance = model.estimator.relevance_
+    if np.allclose(relevance, relevance[0]):
         return None
-    widths = [len(column.features) for column in model.preprocessing.columns]
-    sums = [part.sum() / relevance.sum() for part in np.split(relevance, np.cumsum(widths)[:-1])]
-    shares = dict(zip(model.preprocessing.names, map(float, sums), strict=True))
+    squares = {name: model.estimator.feature_relevance_[name] ** 2 for name in model.preprocessing.names}
+    shares = {name: square / sum(squares.values()) for name, square in squares.items()}
     return dict(sorted(shares.items(), key=lambda entry: -entry[1]))
 
 
@@ -164,7 +166,7 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
         interval = estimator.predict_interval(inputs, level, conformal=True) if conformal else predicted.interval(level)
         _warn_if_infinite(interval, estimator, level)
         columns = _by_target(
-            target_of(model),
+            model,
             {
                 "mean": predicted.mean,
                 "epistemic_std": np.sqrt(predicted.epistemic),
@@ -176,10 +178,10 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
     else:
         if conformal:
             raise ValueError("conformal intervals are for numbers, but this model predicts classes; leave them out")
-        labels, predictive = target_of(model).labels, estimator._class_predictive(inputs)
+        labels, predictive = estimator.classes_, estimator._class_predictive(inputs)
         probabilities = _array(predictive.probabilities)
         columns = {
-            "prediction": np.array(labels, dtype=object)[probabilities.argmax(1)],
+            "prediction": labels.astype(object)[probabilities.argmax(1)],
             **{f"probability_{label}": probabilities[:, place] for place, label in enumerate(labels)},
             "epistemic": _array(predictive.epistemic),
             "total": _array(predictive.total),
@@ -236,7 +238,7 @@ class RealPredictions:
         return np.stack([self.estimator._original(end) for end in self.predictive.interval(level)], axis=-1)
 
 
-def real_predictions(estimator: DEGPRegressor, inputs: Float32[np.ndarray, "N D"]) -> RealPredictions:
+def real_predictions(estimator: DEGPRegressor, inputs: EncodedRows) -> RealPredictions:
     """The predictions of a regressor for encoded rows."""
     return RealPredictions(estimator, estimator._predictive(inputs))
 
@@ -270,30 +272,32 @@ def _root_mean(squares: np.ndarray) -> float:
 def target_of(model: Model) -> Target:
     """The model's target; raises ModelError if it was saved without it."""
     if model.target is None:
-        raise ModelError("a model of a table needs its target, but it was saved without it; pass it to save_model")
+        raise ModelError(
+            "the name of the target's column must be known, but the model was saved without it; fit it to a named "
+            "pandas.Series, or pass the target to save_model"
+        )
     return model.target
 
 
-def _by_target(target: Target, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _by_target(model: Model, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns (N,), or with several targets one per target, from (N, C)."""
-    if len(target.names) == 1:
+    if columns["mean"].ndim == 1:
         return columns
     return {
         f"{name}_{column}": values[:, place]
-        for place, name in enumerate(target.names)
+        for place, name in enumerate(target_of(model).names)
         for column, values in columns.items()
     }
 
 
 def _text_columns(model: Model) -> list[str]:
-    preprocessing, target = model.preprocessing, model.target
-    return [*(preprocessing.text_columns if preprocessing else ()), *(target.text_columns if target else ())]
+    return [*model.preprocessing.text_columns, *(model.target.text_columns if model.target else ())]
 
 
 def _names(model: Model) -> Names | None:
     """Names for the columns of a file without a header, which may lack the targets; None if files have headers."""
     preprocessing = model.preprocessing
-    if preprocessing is None or preprocessing.header:
+    if preprocessing.header:
         return None
     every = numbered(len(preprocessing.names) + len(preprocessing.ignored))
     inputs = [name for name in every if name not in target_of(model).names]

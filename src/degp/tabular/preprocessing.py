@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float32
+from jaxtyping import Float
 
 from degp.tabular.cells import filled_cells
-from degp.tabular.columns import KINDS, MAX_CATEGORIES, CategoricalColumn, Column, Scale
+from degp.tabular.columns import KINDS, MAX_CATEGORIES, RECORDS, CategoricalColumn, Column, PlainColumn, Scale
 from degp.tabular.errors import TableError, TableWarning, quoted, require_columns
 from degp.tabular.kinds import kind_of, reason_to_doubt, reason_to_drop
 
-__all__ = ["Preprocessing"]
+__all__ = ["EncodedRows", "Preprocessing"]
 
 SCHEMA = 1
 
@@ -75,10 +75,36 @@ class Preprocessing:
         dropped = [column.name for column in fitted if isinstance(column, _Dropped)]
         return cls(columns, notes, (*targets, *dropped))
 
+    @classmethod
+    def plain(cls, frame: pd.DataFrame) -> "Preprocessing":
+        """Of a table that has finite numbers only: every column as it is, none left out."""
+        columns = tuple(PlainColumn(name, float(frame[name].median())) for name in _column_names(frame))
+        return cls(columns, tuple(f"{column.name!r}: {column.describe()}" for column in columns))
+
+    def ignoring(self, name: str | None) -> "Preprocessing":
+        """The same, for tables that may have one more column: the target."""
+        if name is None or name in (*self.names, *self.ignored):
+            return self
+        return dataclasses.replace(self, ignored=(name, *self.ignored))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all columns are numbers as they are."""
+        return all(isinstance(column, PlainColumn) for column in self.columns)
+
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the D outputs."""
         return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The group of each of the D outputs, numbered from 0; those of one group share their relevance."""
+        groups: list[int] = []
+        for column in self.columns:
+            start = max(groups, default=-1) + 1
+            groups += [start + group for group in column.groups]
+        return tuple(groups)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,8 +116,10 @@ class Preprocessing:
         """Columns that `read_table` and `stream_table` should read as text."""
         return tuple(column.name for column in self.columns if isinstance(column, CategoricalColumn) and column.as_text)
 
-    def transform(self, frame: pd.DataFrame) -> Float32[np.ndarray, "N D"]:
+    def transform(self, frame: pd.DataFrame) -> Float[np.ndarray, "N D"]:
         """Finite numbers, one row per row of the frame; the order of its columns is irrelevant.
+
+        They are float32, and plain numbers float64.
 
         Raises TableError if a column is missing, or if a cell is not of the column's kind. Issues TableWarnings that
         count unseen categories and unexpected missing cells, and about columns that training did not have.
@@ -101,13 +129,17 @@ class Preprocessing:
         if extra:
             message = f"the table has columns that training did not have: {quoted(extra)}; they are ignored"
             warnings.warn(message, TableWarning, stacklevel=2)
-        outputs = np.empty((len(frame), len(self.features)), dtype=np.float32)
+        outputs = np.empty((len(frame), len(self.features)), dtype=np.float64 if self.is_plain else np.float32)
         start = 0
         for column in self.columns:
             width = len(column.features)
             outputs[:, start : start + width] = column.encode(frame[column.name])
             start += width
         return outputs
+
+    def encode(self, frame: pd.DataFrame) -> "EncodedRows":
+        """What `transform` computes, for the estimators: they learn from it which outputs belong together."""
+        return EncodedRows(self.transform(frame), self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dump`; numbers come back exactly."""
@@ -133,6 +165,22 @@ class Preprocessing:
             return cls(columns, tuple(record["notes"]), tuple(record["ignored"]), record.get("header", True))
         except (KeyError, TypeError, AttributeError) as error:
             raise TableError(f"a preprocessing record must be as to_json wrote it, but {error!r}; fit again") from None
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows of a table as numbers, and the preprocessing that computed them; the estimators take it for X."""
+
+    values: Float[np.ndarray, "N D"]
+    preprocessing: Preprocessing
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and D."""
+        return self.values.shape
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 @dataclass(frozen=True)
@@ -164,12 +212,12 @@ def _note(column: Column | _Dropped, series: pd.Series) -> str:
 def _column_from_json(record: Mapping[str, Any]) -> Column:
     values = dict(record)
     kind = values.pop("kind")
-    if kind not in KINDS:
-        raise TableError(f"a column's kind must be one of {quoted(KINDS)}, but it is {kind!r}; fit again")
+    if kind not in RECORDS:
+        raise TableError(f"a column's kind must be one of {quoted(RECORDS)}, but it is {kind!r}; fit again")
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     if "scale" in values:
         values["scale"] = Scale(**values["scale"])
-    return KINDS[kind](**values)
+    return RECORDS[kind](**values)
 
 
 def _as_list(value: Any) -> Any:

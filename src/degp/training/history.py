@@ -24,10 +24,19 @@ class History:
 
     Attributes:
         ending: why the run ended; None while it is under way.
+        planned: steps of the whole plan.
     """
 
     records: list[Record] = field(default_factory=list)
     ending: Ending | None = None
+    planned: int = 0
+
+    def then(self, other: "History") -> "History":
+        """Both runs as one, which was cut off by time if one of them was; epochs, steps and seconds count on."""
+        last = {name: self.last.get(name, 0) for name in ("epoch", "step", "seconds")}
+        later = [record | {name: start + record[name] for name, start in last.items()} for record in other.records]
+        ending = self.ending if self.ending == Ending.TIME else other.ending
+        return History([*self.records, *later], ending, self.planned + other.planned)
 
     def column(self, name: str) -> list[Any]:
         """One quantity over the epochs; None for an epoch that has none."""

@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from degp.data import check_inputs
+from degp.data import check_inputs, check_weights
 from degp.ensemble import Ensemble
 from degp.methods import Method, batch_loss
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
 from degp.runtime.execution import kept_randomness
+from degp.runtime.optimizers import Adam
 from degp.training.averaging import average_statistics
 from degp.training.checkpoints import CheckpointError, Checkpoints
 from degp.training.history import Ending, History
@@ -75,6 +77,8 @@ def fit(
     state = TrainState(ensemble, method, optimizers, _as_list(scheduler), generator)
     require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})
     check_inputs(data.inputs)
+    if data.weights is not None:
+        check_weights(data.weights)
     if undecided:
         _log.info("%s", ensemble.train().choose_execution(transform(data.inputs[: plan.batch_size or len(data)])))
     _check(ensemble, data, method, plan, transform)
@@ -102,7 +106,8 @@ def _run(
     advance, mesh = plan.stepping.start(state, data, batch_size), state.ensemble.mesh
     before = saved = state.seconds  # an interrupted run's time does not count against this one's limit
     deadline = math.inf if plan.max_seconds is None else before + plan.max_seconds
-    steps = plan.epochs * _epoch_size(len(data), batch_size, plan)[0]
+    batches, _, passes = _epoch(len(data), batch_size, plan)
+    state.history.planned = steps = plan.epochs * batches * passes
     with progress_bar(steps, "step", progress, mesh=mesh, done=state.count, max_seconds=plan.max_seconds) as bar:
         while (ending := _ending(state, plan, deadline)) is None:
             start = time.perf_counter() - state.seconds
@@ -195,23 +200,27 @@ def _shown(record: Mapping[str, Any]) -> dict[str, str]:
 
 def _shuffle(state: TrainState, num_points: int, batch_size: int, plan: Plan) -> None:
     """A random order for this epoch, unless it has begun; in batches of even size, so that none has a point or two."""
-    batches, used = _epoch_size(num_points, batch_size, plan)
+    batches, used, passes = _epoch(num_points, batch_size, plan)
     if not len(state.order):
-        order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
-        state.order, state.batches = order[:used], batches
-    elif (len(state.order), state.batches) != (used, batches):
+        draw = partial(torch.randperm, num_points, generator=state.generator, device=state.generator.device)
+        state.order, state.batches = torch.cat([draw()[:used] for _ in range(passes)]), batches * passes
+    elif (len(state.order), state.batches) != (used * passes, batches * passes):
         raise CheckpointError(
             f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but this "
-            f"run has {used} in {batches}; resume with the same data and batch_size until the epoch ends"
+            f"run has {used * passes} in {batches * passes}; resume with the same data and batch_size until the epoch "
+            f"ends"
         )
 
 
-def _epoch_size(num_points: int, batch_size: int, plan: Plan) -> tuple[int, int]:
-    """The number of batches of an epoch, and of the rows in them."""
-    even, most = plan.stepping.even, plan.batches_per_epoch or num_points
+def _epoch(num_points: int, batch_size: int, plan: Plan) -> tuple[int, int, int]:
+    """Batches and points of one pass, and the number of passes per epoch."""
+    even = plan.stepping.even
     batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
     used = batches * batch_size if even else num_points
-    return (most, most * batch_size) if batches > most else (batches, used)
+    wanted = plan.batches_per_epoch or batches
+    if batches > wanted:
+        return wanted, wanted * batch_size, 1
+    return batches, used, max(1, wanted // max(batches, 1))
 
 
 def _record(state: TrainState, loss: Loss) -> None:
@@ -280,7 +289,7 @@ def _optimizers(
         return _as_list(optimizer)
     own = method.parameters() if isinstance(method, nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
-    return [torch.optim.Adam(trained, lr=1e-3)]
+    return [Adam(trained, lr=1e-3)]
 
 
 def _check_held(ensemble: Ensemble, method: Method, optimizers: Sequence[Optimizer]) -> None:

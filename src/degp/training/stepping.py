@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -57,7 +57,7 @@ class Eager:
         def advance(rows: Int[Tensor, "B"]) -> Loss:
             own = data if len(rows) == len(data) else data[rows.to(data.inputs.device)]
             draws = state.draws()
-            batch = Batch(self.transform(own.inputs, draws), own.targets, own.population)
+            batch = replace(own, inputs=self.transform(own.inputs, draws))
             with torch.autocast(device, self.precision, enabled=self.precision is not None):
                 prepared = state.method.prepare(batch.inputs, generator=draws)
                 return train_step(state, batch, prepared, generator=draws, inspect=require_finite)
