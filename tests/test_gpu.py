@@ -309,10 +309,8 @@ def test_the_estimators_fit_on_a_gpu_by_graphs():
     y = X[:, 0] + 0.1 * X[:, 1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        regressor = DEGPRegressor(max_epochs=120, device="cuda", random_state=0).fit(
-            X, y, sample_weight=1 + X[:, 2] ** 2
-        )
-        classifier = DEGPClassifier(max_epochs=60, device="cuda", random_state=0).fit(X, y > 0)
+        regressor = DEGPRegressor(steps=120, device="cuda", random_state=0).fit(X, y, sample_weight=1 + X[:, 2] ** 2)
+        classifier = DEGPClassifier(steps=60, device="cuda", random_state=0).fit(X, y > 0)
     assert regressor.score(X, y) > 0.95
     assert classifier.score(X, y > 0) > 0.9
 

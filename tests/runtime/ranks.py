@@ -273,7 +273,7 @@ def regressor():
     from degp.tabular.estimators import DEGPRegressor
 
     table = np.random.default_rng(0).normal(size=(60, 3))
-    model = DEGPRegressor(members=4, hidden_layers=(8,), alpha=1.0, max_epochs=60, batch_size=60, random_state=0)
+    model = DEGPRegressor(members=4, hidden_layers=(8,), alpha=1.0, steps=60, batch_size=60, random_state=0)
     model.fit(table, np.sin(table).sum(1))
     return torch.tensor(np.stack(model.predict(table, return_std=True)))
 

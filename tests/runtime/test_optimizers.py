@@ -60,7 +60,7 @@ PROGRAM = """
 import sys, numpy as np
 from degp.sklearn import DEGPClassifier, DEGPRegressor
 X = np.random.default_rng(0).standard_normal((40, 2))
-settings = dict(members=2, hidden_layers=(8,), max_epochs=2, random_state=0)
+settings = dict(members=2, hidden_layers=(8,), steps=2, random_state=0)
 DEGPRegressor(**settings, checkpoint={folder!r}).fit(X, X[:, 0]).predict(X, return_std=True)
 DEGPClassifier(**settings).fit(X, X[:, 0] > 0).predict_proba(X)
 print("torch._dynamo" in sys.modules)

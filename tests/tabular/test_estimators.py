@@ -1,11 +1,14 @@
 """The estimators keep scikit-learn's contract, and their error bars hold."""
 
+import contextlib
 import copy
 import io
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -21,11 +24,11 @@ TINY = {
     "members": 2,
     "hidden_layers": (16,),
     "alpha": 1.0,
-    "max_epochs": 60,
+    "steps": 60,
     "learning_rate": 0.05,
     "random_state": 0,
 }
-LINE = {"members": 5, "hidden_layers": (32, 32), "alpha": 1.0, "max_epochs": 150, "random_state": 0}
+LINE = {"members": 5, "hidden_layers": (32, 32), "alpha": 1.0, "steps": 150, "random_state": 0}
 
 
 def beyond_the_contract(estimator) -> dict[str, str]:
@@ -148,7 +151,7 @@ def test_noise_that_depends_on_the_input_is_found():
     random = np.random.default_rng(0)
     x = random.uniform(-2, 2, (600, 1))
     y = np.sin(x[:, 0]) + np.where(x[:, 0] > 0, 1.0, 0.1) * random.standard_normal(600)
-    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "max_epochs": 300}).fit(x, y)
+    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "steps": 300}).fit(x, y)
     noisy, quiet = model.uncertainty(np.array([[1.0], [-1.0]])).aleatoric
     assert noisy > 10 * quiet
 
@@ -221,7 +224,7 @@ def test_seeds_repeat_and_differ():
 def test_pipeline_grid_search_and_joblib():
     joblib = pytest.importorskip("joblib")
     X, y = waves(80)
-    short = DEGPRegressor(**LINE | {"max_epochs": 20})
+    short = DEGPRegressor(**LINE | {"steps": 20})
     search = GridSearchCV(make_pipeline(StandardScaler(), short), {"degpregressor__members": [2, 3]}, cv=2).fit(X, y)
     file = io.BytesIO()
     joblib.dump(search.best_estimator_, file)
@@ -243,7 +246,7 @@ def test_mapie_wraps_it(fitted):
 
 def test_training_ends_with_its_time():
     X, y = waves(2000)
-    model = DEGPRegressor(**LINE | {"max_epochs": 100_000, "patience": 100_000, "max_seconds": 1.0}).fit(X, y)
+    model = DEGPRegressor(**LINE | {"steps": 100_000, "max_seconds": 1.0}).fit(X, y)
     *before, last = model.history_
     assert all(record["seconds"] < 1.0 for record in before) and last["seconds"] >= 1.0
 
@@ -271,7 +274,7 @@ def interrupt(estimator, X, y, *, after: int) -> None:
         estimator.fit(X, y)
 
 
-SHORT = LINE | {"max_epochs": 30}
+SHORT = LINE | {"steps": 30}
 
 
 @pytest.mark.parametrize("seed", [0, None])
@@ -348,8 +351,41 @@ def test_scales_are_those_of_the_training_rows():
 
 def test_an_update_leaves_the_noise_of_the_input_alone():
     X, y = waves(60)
-    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "max_epochs": 20}).fit(X, y)
+    model = DEGPRegressor(**LINE | {"noise": "input-dependent", "steps": 20}).fit(X, y)
     before = model.uncertainty(X)
     model.update(X[:20], y[:20] + 5)
     np.testing.assert_allclose(model.uncertainty(X).aleatoric, before.aleatoric)
     assert not np.allclose(model.uncertainty(X).epistemic, before.epistemic)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fit_leaves_the_number_of_threads_as_it_was(monkeypatch, fails):
+    X, y = waves(30)
+    seen, before = [], torch.get_num_threads()
+
+    def score(*parts):
+        seen.append(torch.get_num_threads())
+        if fails:
+            raise KeyError
+        return 0.0
+
+    monkeypatch.setattr(fitting, "_score", score)
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(KeyError) if fails else contextlib.nullcontext():
+            DEGPRegressor(**TINY | {"max_epochs": 1}).fit(X, y)
+        assert torch.get_num_threads() == 3
+        assert seen[0] == 1  # a small table
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_fits_in_several_threads_are_those_of_one():
+    X, y = waves(40)
+    alone = DEGPRegressor(**TINY).fit(X, y).predict(X)
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda _: DEGPRegressor(**TINY).fit(X, y).predict(X), range(3)))
+    for predicted in together:
+        np.testing.assert_allclose(predicted, alone, rtol=1e-6)
+    assert torch.get_num_threads() == before

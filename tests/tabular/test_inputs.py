@@ -17,7 +17,7 @@ from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.model import prepare
 from tests.tabular.cases import houses
 
-QUICK = {"members": 3, "hidden_layers": (8,), "max_epochs": 3, "random_state": 0}
+QUICK = {"members": 3, "hidden_layers": (8,), "steps": 3, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 3))
 y = X[:, 0] + 0.1 * X[:, 1]
 

@@ -21,7 +21,7 @@ from degp.tabular.model import predict_rows, prepare
 from degp.tabular.saving import ModelError, load_model, save_model
 from tests.tabular.cases import houses
 
-QUICK = {"members": 3, "hidden_layers": (8,), "alpha": 1.0, "max_epochs": 3, "random_state": 0}
+QUICK = {"members": 3, "hidden_layers": (8,), "alpha": 1.0, "steps": 3, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.stack([X[:, 0] + 0.1 * X[:, 1], 5 - 3 * X[:, 2]], axis=1)
 WORDS = np.where(X[:, 0] > 0.5, "high", np.where(X[:, 0] < -0.5, "low", "middle"))

@@ -10,8 +10,8 @@ from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.saving import load_model, save_model
 from degp.tabular.weights import weighted_rows
 
-SMALL = {"members": 3, "hidden_layers": (16,), "max_epochs": 20, "random_state": 0}
-LONGER = SMALL | {"max_epochs": 300, "patience": 50}
+SMALL = {"members": 3, "hidden_layers": (16,), "steps": 20, "random_state": 0}
+LONGER = SMALL | {"steps": 300}
 
 
 def rows(count=40, seed=0):

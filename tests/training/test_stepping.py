@@ -9,6 +9,7 @@ from degp.methods import Memberwise
 from degp.priors import no_penalty
 from degp.runtime.execution import Loop
 from degp.training import Eager, TrainState
+from degp.training.stepping import Timed
 
 DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None], weights=torch.arange(6.0) / 2.5)
 
@@ -49,3 +50,24 @@ def test_batches_keep_the_population_and_their_weights():
 def test_networks_run_in_the_given_precision():
     assert advance([4, 1])[1] == torch.float32
     assert advance([4, 1], precision=torch.bfloat16)[1] == torch.bfloat16
+
+
+def test_timed_steps_are_the_same_steps_called_through_a_function():
+    calls = []
+
+    def call(work):
+        calls.append("before")
+        return work()
+
+    def transform(inputs, generator):
+        return 10 * inputs
+
+    timed = Timed(Eager(transform, even=True), call)
+    assert timed.transform is transform and timed.even
+    ensemble, method = Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop()), Recorder()
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.0)
+    step = timed.start(TrainState(ensemble, method, [optimizer], [], torch.Generator()), DATA, 2)
+    assert not calls
+    step(torch.tensor([4, 1]))
+    assert_close(method.seen[0][0].inputs, torch.tensor([[40.0], [10.0]]))
+    assert calls == ["before"]

@@ -11,6 +11,7 @@ from torch import Tensor
 from degp.priors.analytic import NNGP, Dual, erf, relu
 from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
+from degp.runtime.cpu import threads
 from degp.runtime.optimizers import LBFGS
 
 __all__ = ["DUALS", "Scales", "most_likely_scales"]
@@ -91,7 +92,8 @@ def most_likely_scales(
         activation: of the networks, "relu" or "erf".
         weights: W, one per row: a row of weight w has the noise variance σ²/w, and one of weight 0 is left out.
         groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
-        most_rows: a random subset of at most this size is used, since the cost grows with the third power.
+        most_rows: a random subset of at most this size is used, since the cost grows with the third power. One thread
+            computes, so that the result is the same on a busy machine.
         steps: of L-BFGS.
     """
     w = torch.ones(len(inputs), device=inputs.device) if weights is None else weights
@@ -100,7 +102,8 @@ def most_likely_scales(
     x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
     candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
-    fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
+    with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
+        fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
 
 

@@ -19,9 +19,11 @@ from degp.nets import Erf, mlp
 from degp.prediction import evaluate
 from degp.predictive import Predictive
 from degp.priors.evidence import Scales, most_likely_scales
+from degp.runtime.cpu import measured_threads
 from degp.runtime.distributed import ALONE, Mesh
 from degp.tabular.process import Process, best_process
 from degp.training import Captured, Checkpoints, Eager, EarlyStopping, History, Plan, Stepping, adam, fit
+from degp.training.stepping import Timed
 from degp.typing import Batch, joined
 
 __all__ = [
@@ -208,17 +210,18 @@ class _Trainer:
             assert validation is not None
             return {"nll": _score(members, self.method, validation)}
 
-        return fit(
-            self.ensemble,
-            rows,
-            self.method,
-            plan,
-            optimizer=optimizer,
-            scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs),
-            validation=scores if validation is not None else None,
-            generator=self.generator,
-            progress=self.progress,
-        )
+        with measured_threads() as trial:
+            return fit(
+                self.ensemble,
+                rows,
+                self.method,
+                replace(plan, stepping=Timed(plan.stepping, trial)),
+                optimizer=optimizer,
+                scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs),
+                validation=scores if validation is not None else None,
+                generator=self.generator,
+                progress=self.progress,
+            )
 
 
 def _watched(budget: Budget, rows: int, validation_rows: int) -> Plan:

@@ -13,6 +13,7 @@ from degp.likelihoods import LOG_2PI
 from degp.predictive import RegressionPredictive
 from degp.priors.evidence import JITTER, Scales
 from degp.priors.exact import ExactGP
+from degp.runtime.cpu import threads
 from degp.typing import Batch, joined
 
 __all__ = ["Process", "best_process"]
@@ -38,12 +39,16 @@ class Process:
 
     @classmethod
     def fit(cls, scales: Scales, rows: Batch, weight: float = 1.0) -> "Process":
-        """Conditions the prior on the rows: O(N³)."""
+        """Conditions the prior on the rows: O(N³), by one thread, so that a saved process is restored bit-for-bit."""
+        with threads(1):
+            return cls(scales, rows, cls._posterior(scales, rows), weight)
+
+    @staticmethod
+    def _posterior(scales: Scales, rows: Batch) -> ExactGP:
         kernel, inputs = scales.nngp(), scales.apply(rows.inputs.double())
         nugget = JITTER * float(kernel(inputs, inputs).diagonal().mean())
         noise = nugget + scales.noise_variance / (torch.ones(len(rows)) if rows.weights is None else rows.weights)
-        exact = ExactGP.fit(kernel, inputs, rows.targets.double(), noise_variance=noise.to(inputs))
-        return cls(scales, rows, exact, weight)
+        return ExactGP.fit(kernel, inputs, rows.targets.double(), noise_variance=noise.to(inputs))
 
     def relative_to(self, relevance: Sequence[float]) -> "Process":
         """The same process for inputs that were multiplied by these relevances."""

@@ -14,7 +14,7 @@ from degp.training.step import TrainState, require_finite, train_step
 from degp.training.transform import Transform, identity
 from degp.typing import Batch, Loss
 
-__all__ = ["Advance", "Captured", "Eager", "Stepping"]
+__all__ = ["Advance", "Captured", "Eager", "Stepping", "Timed"]
 
 Advance = Callable[[Int[Tensor, "B"]], Loss]
 
@@ -102,3 +102,23 @@ class Captured:
             return graph.loss
 
         return advance
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The steps of another value, each called through a function, such as a `ThreadTrial`."""
+
+    stepping: Stepping
+    call: Callable[[Callable[[], Loss]], Loss]
+
+    @property
+    def transform(self) -> Transform:
+        return self.stepping.transform
+
+    @property
+    def even(self) -> bool:
+        return self.stepping.even
+
+    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+        advance = self.stepping.start(state, data, batch_size)
+        return lambda rows: self.call(lambda: advance(rows))
