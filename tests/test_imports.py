@@ -43,7 +43,7 @@ OUTSIDE = ("experiments", "benchmarks", "campaigns", "tests", "docs")
 OPTIONAL = {
     *{"botorch", "gpytorch", "linear_operator", "jinja2", "matplotlib", "pandas", "pooch", "rich", "sklearn", "typer"},
     *{"onnx", "onnxruntime", "onnxscript"},
-    *{"PIL", "beartype", "hypothesis", "pyarrow", "pytest", "scipy", "torchmetrics"},
+    *{"PIL", "beartype", "hypothesis", "openpyxl", "pyarrow", "pytest", "scipy", "torchmetrics"},
 }
 
 PROJECT = Path(__file__).parents[1]

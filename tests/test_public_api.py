@@ -44,7 +44,7 @@ PUBLIC = {
         *{"MonteCarloNNGP", "MonteCarloBank", "WeightPrior", "WeightPenalty", "draw_anchors", "no_penalty"},
     },
     "degp.training": {
-        *{"fit", "Plan", "EarlyStopping", "History", "TrainState", "NonFiniteLossError"},
+        *{"fit", "Plan", "EarlyStopping", "Ending", "History", "TrainState", "NonFiniteLossError"},
         *{"Stepping", "Eager", "Captured", "adam", "Checkpoints", "CheckpointError", "epoch_of"},
     },
     "degp.metrics": {

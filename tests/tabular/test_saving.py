@@ -15,8 +15,9 @@ from sklearn.exceptions import NotFittedError
 
 from degp.tabular import Preprocessing, Target, folders, read_table
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.tabular.evaluating import evaluate_rows
 from degp.tabular.folders import checksum
-from degp.tabular.model import evaluate_rows, predict_rows, prepare
+from degp.tabular.model import predict_rows, prepare
 from degp.tabular.saving import ModelError, load_model, save_model
 from tests.tabular.cases import houses
 
@@ -143,7 +144,7 @@ def test_what_an_estimator_saved_the_command_line_reads(target, tmp_path):
     predicted = predict_rows(model, frame)
     column = "mean" if target == "price" else "prediction"
     np.testing.assert_array_equal(predicted[column], fitted.predict(frame.drop(columns=target)))
-    assert evaluate_rows(model, frame, resamples=3, generator=torch.Generator())["rows"] == len(frame)
+    assert evaluate_rows(model, frame, resamples=3, generator=torch.Generator())[target]["rows"] == len(frame)
 
 
 @pytest.mark.parametrize("target", ["price", "garden"])

@@ -29,7 +29,7 @@ from degp.nets import mlp, mlp_features
 from degp.priors import NNGP, MonteCarloNNGP
 from degp.priors.penalty import no_penalty
 from degp.runtime.execution import Loop, Vmap
-from degp.training import EarlyStopping, Plan, TrainState
+from degp.training import EarlyStopping, Ending, Plan, TrainState, progress
 from degp.training.checkpoints import CheckpointError
 from degp.training.step import require_finite, train_step
 from degp.typing import Batch
@@ -461,12 +461,30 @@ def test_no_epochs_train_nothing():
     assert all(torch.equal(value, before[name]) for name, value in ensemble.state_dict().items())
 
 
-def test_progress_is_shown_on_request_only(capsys):
-    fit(linear(), REAL, de(Gaussian()), epochs=2)
-    fit(linear(), REAL, de(Gaussian()), epochs=2, progress=False)
+def test_progress_counts_all_steps_and_is_shown_on_request_only(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    fit(linear(), REAL, de(Gaussian()), epochs=2, batch_size=SIZE)
+    fit(linear(), REAL, de(Gaussian()), epochs=2, batch_size=SIZE, progress=False)
     assert capsys.readouterr() == ("", "")
-    fit(linear(), REAL, de(Gaussian()), epochs=2, progress=True)
-    assert "epoch" in capsys.readouterr().err
+    fit(linear(), REAL, de(Gaussian()), epochs=2, batch_size=SIZE, progress=True)
+    shown = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == [f"step {step} of 6" for step in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    "plan, ending",
+    [
+        (Plan(2), Ending.COMPLETE),
+        (Plan(2, max_seconds=60.0), Ending.COMPLETE),
+        (Plan(10**6, max_seconds=0.01), Ending.TIME),
+        (Plan(9, stop=lambda history: len(history) == 2), Ending.STOPPED),
+        (Plan(9, early_stopping=EarlyStopping("validation/loss", patience=1)), Ending.CONVERGED),
+        (Plan(2, early_stopping=EarlyStopping("validation/loss", patience=9), max_seconds=1e-9), Ending.TIME),
+    ],
+)
+def test_the_history_says_why_the_run_ended(plan, ending):
+    history = fit(linear(), REAL, de(Gaussian()), plan, validation=lambda ensemble: {"loss": 1.0})
+    assert history.ending == ending
 
 
 def test_a_likelihood_that_no_optimiser_trains_is_told_of():

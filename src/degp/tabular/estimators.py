@@ -25,6 +25,7 @@ from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
 from degp.tabular.conformal import as_levels, conformal_quantile, mass_above, probable_set
 from degp.tabular.fitting import (
+    CHECKPOINT_SECONDS,
     CHECKPOINT_STEPS,
     CONSTANT,
     Budget,
@@ -167,6 +168,7 @@ class _Estimator(BaseEstimator):
         self.validation_nll_ = fitted.validation_nll
         self.history_ = fitted.history.records
         self.n_iter_ = len(self.history_)
+        self.ending_, self.planned_steps_ = fitted.history.ending, fitted.history.planned
         self.coefficients_: Coefficients | None = None
         return fitted
 
@@ -221,7 +223,8 @@ class _Estimator(BaseEstimator):
         settings = {name: str(v) for name, v in self.get_params().items() if name not in NOT_OF_A_FIT}
         tensors = (train.inputs, train.targets, *([] if train.weights is None else [train.weights]))
         rows = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
-        return Checkpoints(self.checkpoint, every=CHECKPOINT_STEPS).of({**settings, "seed": self.seed_, "rows": rows})
+        checkpoints = Checkpoints(self.checkpoint, every=CHECKPOINT_STEPS, seconds=CHECKPOINT_SECONDS)
+        return checkpoints.of({**settings, "seed": self.seed_, "rows": rows})
 
     def config(self) -> TableConfig:
         """What is trained, from the estimator's parameters."""
@@ -323,7 +326,7 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         random_state: for everything random.
         checkpoint: folder where an interrupted fit is saved, and from which the same call resumes with the same rows
             and settings; it is emptied when the fit is done. Without a `random_state` the seed is then 0.
-        verbose: show a progress bar.
+        verbose: show a progress bar, or without a terminal a line every 30 seconds.
 
     Example:
         >>> model = DEGPRegressor(random_state=0).fit(X, y)

@@ -46,7 +46,7 @@ SCORING_DRAWS = 256
 PROGRESS = 0.15  # √N times the NLL that counts as progress on N validation rows: a fifth of a standard error
 PATIENCE = 0.3  # of the epochs, without progress
 BATCHES_PER_EPOCH = 25
-CHECKPOINT_STEPS = 200
+CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1000, 10.0  # whichever comes first
 NOISE_FLOOR = 0.8  # of the noise by evidence: on a batch the divergence undercounts what is local, and noise is fitted
 FINISH_STEPS, FINISH_RATE = 0.2, 0.3  # of the steps and the learning rate, for training on all rows at the end
 
@@ -184,14 +184,12 @@ def fit_table(
     nll = _score(whole, method, validation)
     outputs = evaluate(whole, validation.inputs)
     calibrate_cautiously(method, outputs, validation.targets, validation.weights)
-    with torch.no_grad():
-        held_out = method.predictive(outputs, generator=generator.clone_state())
     method.requires_grad_(False)
+    held_out = method.predictive(outputs, generator=generator.clone_state())
     rest = budget.last(history.last["seconds"])
     both = joined(train, validation)
     last = replace(trainer, learning_rate=FINISH_RATE * config.learning_rate)(both, rest.plan(len(both)))
-    history.records.extend(last.records)
-    return Fitted(ensemble.whole().eval(), method, nll, held_out, history)
+    return Fitted(ensemble.whole().eval(), method, nll, held_out, history.then(last))
 
 
 @dataclass(frozen=True)

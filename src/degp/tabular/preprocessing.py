@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,34 +28,44 @@ class Preprocessing:
         columns: the encodings, in the order of the output.
         notes: one sentence per column about what was done.
         ignored: columns that training had and did not use, the target among them.
+        header: whether tables have one; without it, columns are named by their places, "1", "2", …
     """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    header: bool = True
 
     @classmethod
     def fit(
         cls,
         frame: pd.DataFrame,
-        target: str | None = None,
+        target: str | Sequence[str] | None = None,
         *,
         kinds: Mapping[str, str] | None = None,
+        drop: Sequence[str] = (),
         max_categories: int = MAX_CATEGORIES,
     ) -> "Preprocessing":
         """From training rows; those without a target are ignored.
 
         Args:
             frame: one row per point.
-            target: the column to predict, which is left out.
+            target: the column to predict, or several, which are left out.
             kinds: overrides the inferred kinds of columns: numeric, boolean, categorical or date.
+            drop: columns to leave out.
             max_categories: how many categories of a column get a feature of their own.
         """
-        _check_frame(frame, target, kinds or {})
-        rows = frame if target is None else frame.drop(columns=target)[frame[target].notna()]
+        targets = [target] if isinstance(target, str) else list(target or ())
+        _check_frame(frame, [*targets, *drop], kinds or {})
+        rows = frame.drop(columns=targets)[frame[targets].notna().all(axis=1)]
         if len(rows) < 2:
             raise TableError(f"there must be at least two rows to learn from, but there is {len(rows)}; add rows")
-        fitted = [_fit_column(rows[name], (kinds or {}).get(name), max_categories) for name in rows]
+        fitted = [
+            _Dropped(name, "as requested")
+            if name in drop
+            else _fit_column(rows[name], (kinds or {}).get(name), max_categories)
+            for name in rows
+        ]
         columns = tuple(column for column in fitted if not isinstance(column, _Dropped))
         notes = tuple(_note(column, rows[column.name]) for column in fitted)
         if not columns:
@@ -63,7 +73,7 @@ class Preprocessing:
                 f"there must be a column to learn from, but none is left: {'; '.join(notes) or 'no others'}"
             )
         dropped = [column.name for column in fitted if isinstance(column, _Dropped)]
-        return cls(columns, notes, (*([] if target is None else [target]), *dropped))
+        return cls(columns, notes, (*targets, *dropped))
 
     @classmethod
     def plain(cls, frame: pd.DataFrame) -> "Preprocessing":
@@ -139,6 +149,7 @@ class Preprocessing:
             "columns": [{key: _as_list(value) for key, value in column.items()} for column in columns],
             "notes": list(self.notes),
             "ignored": list(self.ignored),
+            "header": self.header,
         }
 
     @classmethod
@@ -151,7 +162,7 @@ class Preprocessing:
             )
         try:
             columns = tuple(_column_from_json(column) for column in record["columns"])
-            return cls(columns, tuple(record["notes"]), tuple(record["ignored"]))
+            return cls(columns, tuple(record["notes"]), tuple(record["ignored"]), record.get("header", True))
         except (KeyError, TypeError, AttributeError) as error:
             raise TableError(f"a preprocessing record must be as to_json wrote it, but {error!r}; fit again") from None
 
@@ -213,9 +224,9 @@ def _as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check_frame(frame: pd.DataFrame, target: str | None, kinds: Mapping[str, str]) -> None:
+def _check_frame(frame: pd.DataFrame, ignored: Sequence[str], kinds: Mapping[str, str]) -> None:
     names = _column_names(frame)
-    require_columns([*([] if target is None else [target]), *kinds], names, where="the table")
+    require_columns([*ignored, *kinds], names, where="the table")
     unknown = {name: kind for name, kind in kinds.items() if kind not in KINDS}
     if unknown:
         raise ValueError(f"a column's kind must be one of {quoted(KINDS)}, but kinds has {unknown}")

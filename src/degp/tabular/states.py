@@ -30,6 +30,7 @@ from degp.tabular.inputs import positional_names
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.process import Process
 from degp.tabular.targets import CLASSIFICATION, REGRESSION, Target
+from degp.training import Ending
 from degp.typing import Batch
 
 __all__ = ["restore", "state_of"]
@@ -92,6 +93,8 @@ def _metadata(estimator: Estimator) -> dict[str, Any]:
         "scales": asdict(estimator.scales_),
         "process": _process_record(estimator.process_),
         "seed": estimator.seed_,
+        "ending": estimator.ending_,
+        "planned_steps": estimator.planned_steps_,
     }
 
 
@@ -135,6 +138,8 @@ def _rebuild(kind: type[E], metadata: Mapping[str, Any], tensors: Mapping[str, T
     estimator.validation_nll_ = float(parts["validation"]["nll"].min())
     estimator.history_ = _records(parts.get("history", {}))
     estimator.n_iter_ = len(estimator.history_)
+    estimator.ending_ = Ending(metadata["ending"]) if metadata.get("ending") else None  # earlier versions: unknown
+    estimator.planned_steps_ = metadata.get("planned_steps")
     estimator.coefficients_ = _coefficients(parts, len(estimator.ensemble_), parameters["device"])
     estimator.conformity_ = parts["conformity"]["scores"].numpy() if "conformity" in parts else np.empty(0)
     _restore_inputs(estimator, metadata)
@@ -183,10 +188,10 @@ def _target_of(estimator: Estimator) -> Target | None:
     if estimator.target_name_ is None:
         return None
     if is_regressor(estimator):
-        return Target(estimator.target_name_, REGRESSION) if estimator.single_target_ else None
+        return Target((estimator.target_name_,), REGRESSION) if estimator.single_target_ else None
     values = _classes_to_json(estimator.classes_)["values"]
     labels = tuple(int(value) if isinstance(value, float) and value.is_integer() else value for value in values)
-    return Target(estimator.target_name_, CLASSIFICATION, labels)
+    return Target((estimator.target_name_,), CLASSIFICATION, labels)
 
 
 def _parameters(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from degp.training.checkpoints import CheckpointError, Checkpoints, epoch_of
 from degp.training.graphs import adam
-from degp.training.history import History
+from degp.training.history import Ending, History
 from degp.training.loop import fit
 from degp.training.plan import EarlyStopping, Plan
 from degp.training.step import NonFiniteLossError, TrainState
@@ -14,6 +14,7 @@ __all__ = [
     "Checkpoints",
     "Eager",
     "EarlyStopping",
+    "Ending",
     "History",
     "NonFiniteLossError",
     "Plan",

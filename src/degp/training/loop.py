@@ -22,7 +22,7 @@ from degp.runtime.execution import kept_randomness
 from degp.runtime.optimizers import Adam
 from degp.training.averaging import average_statistics
 from degp.training.checkpoints import CheckpointError, Checkpoints
-from degp.training.history import History
+from degp.training.history import Ending, History
 from degp.training.plan import EarlyStopping, Plan
 from degp.training.progress import progress_bar
 from degp.training.step import NonFiniteLossError, TrainState, no_order
@@ -104,10 +104,12 @@ def _run(
 ) -> None:
     batch_size = plan.batch_size or len(data)
     advance, mesh = plan.stepping.start(state, data, batch_size), state.ensemble.mesh
-    before = state.seconds  # an interrupted run's time does not count against this one's limit
+    before = saved = state.seconds  # an interrupted run's time does not count against this one's limit
     deadline = math.inf if plan.max_seconds is None else before + plan.max_seconds
-    with progress_bar(plan.epochs, "epoch", progress, mesh=mesh, done=state.epoch) as bar:
-        while not _is_over(state, plan, deadline):
+    batches, _, passes = _epoch(len(data), batch_size, plan)
+    state.history.planned = steps = plan.epochs * batches * passes
+    with progress_bar(steps, "step", progress, mesh=mesh, done=state.count, max_seconds=plan.max_seconds) as bar:
+        while (ending := _ending(state, plan, deadline)) is None:
             start = time.perf_counter() - state.seconds
             with state.change():
                 _shuffle(state, len(data), batch_size, plan)
@@ -115,9 +117,11 @@ def _run(
                 with state.change():
                     _record(state, advance(mesh.part(rows)))
                     state.seconds = time.perf_counter() - start
-                if plan.checkpoints is not None and plan.checkpoints.is_due(state):
+                if plan.checkpoints is not None and plan.checkpoints.is_due(state, state.seconds - saved):
                     _require_finite(state)
                     plan.checkpoints.save(state)
+                    saved = state.seconds
+                bar.update()
                 if deadline < math.inf and mesh.world.agreed(state.seconds >= deadline):
                     break
             average_statistics(state.ensemble)
@@ -128,8 +132,8 @@ def _run(
                 _end_epoch(state, results)
                 if plan.early_stopping is not None:
                     _update_best(state, plan.early_stopping)
-            bar.update()
             bar.set_postfix(_shown(state.history.last))
+    state.history.ending = ending
     if plan.checkpoints is not None:
         plan.checkpoints.save(state)
     _restore_best(state)
@@ -145,11 +149,18 @@ def _plan(plan: Plan | None, epochs: int | None, batch_size: int | None) -> Plan
     return plan
 
 
-def _is_over(state: TrainState, plan: Plan, deadline: float) -> bool:
-    """Whether training ends here, by the first rank's clock."""
-    used_up = state.epoch >= plan.epochs or state.seconds >= deadline
-    over = used_up or (len(state.history) and (plan.stop(state.history) or _has_converged(state, plan.early_stopping)))
-    return state.ensemble.mesh.world.agreed(bool(over))
+def _ending(state: TrainState, plan: Plan, deadline: float) -> Ending | None:
+    """Why training ends here; None if it continues. The first rank's clock and functions decide."""
+    ending = None
+    if state.epoch >= plan.epochs:
+        ending = Ending.COMPLETE
+    elif len(state.history) and _has_converged(state, plan.early_stopping):
+        ending = Ending.CONVERGED
+    elif len(state.history) and plan.stop(state.history):
+        ending = Ending.STOPPED
+    elif state.seconds >= deadline:
+        ending = Ending.TIME
+    return state.ensemble.mesh.world.agreed(ending)
 
 
 def _has_converged(state: TrainState, rule: EarlyStopping | None) -> bool:
