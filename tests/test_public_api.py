@@ -11,7 +11,7 @@ import degp
 
 PUBLIC = {
     "degp": {
-        *{"Ensemble", "fit", "predict", "batch_loss", "Plan", "EarlyStopping"},
+        *{"Ensemble", "lora", "rank_one", "fit", "predict", "batch_loss", "Plan", "EarlyStopping"},
         *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
@@ -25,7 +25,7 @@ PUBLIC = {
         *{"de", "rde", "rms", "degp", "batch_loss"},
     },
     "degp.data": {"as_batch", "check_inputs", "sine", "hold_out_rows", "kfold", "subset", "Standardiser"},
-    "degp.ensemble": {"Ensemble", "HasParts", "Part"},
+    "degp.ensemble": {"Ensemble", "HasParts", "Part", "lora", "rank_one"},
     "degp.nets": {
         *{"mlp", "mlp_features", "lenet", "lenet_features"},
         *{"resnet", "resnet_features", "lite_resnet_features"},

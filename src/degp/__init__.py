@@ -5,7 +5,7 @@ a predictive distribution (`predict`), and `metrics` scores that distribution.
 """
 
 from degp import data, methods, metrics, nets, priors
-from degp.ensemble import Ensemble
+from degp.ensemble import Ensemble, lora, rank_one
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
 from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from degp.measurement import BatchRegion, UniformBox, no_points
@@ -48,10 +48,12 @@ __all__ = [
     "ensemble_posterior",
     "fit",
     "kl_divergence",
+    "lora",
     "methods",
     "metrics",
     "nets",
     "no_points",
     "predict",
     "priors",
+    "rank_one",
 ]

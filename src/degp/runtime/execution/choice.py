@@ -48,7 +48,8 @@ def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, input
     """
     if not _has_convolutions(module):
         return Choice(workable(module, parameters, buffers, inputs), {})
-    if inputs.device.type == "cuda" and _is_groupable(module):
+    shares = len(parameters) < len(list(module.parameters()))  # grouped layers need every member's own weights
+    if inputs.device.type == "cuda" and not shares and _is_groupable(module):
         return Choice(CompiledForTraining(Grouped()), {})
     return fastest(module, parameters, buffers, inputs)
 
