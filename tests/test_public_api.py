@@ -11,7 +11,18 @@ import degp
 
 PUBLIC = {
     "degp": {
-        *{"Ensemble", "lora", "rank_one", "fit", "predict", "batch_loss", "Plan", "EarlyStopping"},
+        *{
+            "Ensemble",
+            "lora",
+            "rank_one",
+            "cache_features",
+            "fit",
+            "predict",
+            "batch_loss",
+            "Plan",
+            "EarlyStopping",
+            "EachStep",
+        },
         *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
@@ -35,7 +46,7 @@ PUBLIC = {
         *{"MonteCarloNNGP", "MonteCarloBank", "WeightPrior", "WeightPenalty", "draw_anchors", "no_penalty"},
     },
     "degp.training": {
-        *{"fit", "Plan", "EarlyStopping", "History", "TrainState", "NonFiniteLossError"},
+        *{"fit", "Plan", "EarlyStopping", "EachStep", "History", "TrainState", "NonFiniteLossError"},
         *{"Stepping", "Eager", "Captured", "adam", "Checkpoints", "CheckpointError", "epoch_of"},
     },
     "degp.metrics": {

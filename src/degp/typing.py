@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from degp.points import Inputs, count_points, device_of, map_tensors, take_points
+
 __all__ = ["Batch", "Loss"]
 
 
@@ -15,41 +17,47 @@ class Batch:
     """Some points of a data set, and the size of that data set.
 
     Attributes:
-        inputs: one row per point; any shape after the first axis.
+        inputs: one row per point, any shape after the first axis; or tuples and dictionaries of such tensors.
         targets: real rows (B, C) for regression, integer labels (B,) for classes.
         population: N, the size of the training set that the batch is part of; its own size by default. It scales
             the divergence (α B/N) and the weight penalties (1/N).
     """
 
-    inputs: Shaped[Tensor, "B ..."]
+    inputs: Inputs
     targets: Shaped[Tensor, "B ..."]
     population: int = 0
 
     def __post_init__(self) -> None:
-        for name, values in (("inputs", self.inputs), ("targets", self.targets)):
-            if not isinstance(values, Tensor):
-                raise TypeError(
-                    f"inputs and targets must be tensors, but {name} are a {type(values).__name__}; "
-                    f"use degp.data.as_batch for arrays and lists"
-                )
-        if len(self.inputs) != len(self.targets):
+        size = count_points(self.inputs)
+        if not isinstance(self.targets, Tensor):
+            raise TypeError(
+                f"inputs and targets must be tensors, but targets are a {type(self.targets).__name__}; "
+                f"use degp.data.as_batch for arrays and lists"
+            )
+        if size != len(self.targets):
             raise ValueError(
-                f"inputs and targets must have one row per point each, but there are {len(self.inputs)} rows of inputs "
+                f"inputs and targets must have one row per point each, but there are {size} rows of inputs "
                 f"and {len(self.targets)} of targets; check how the data were split"
             )
         if self.population == 0:
-            object.__setattr__(self, "population", len(self.inputs))
+            object.__setattr__(self, "population", size)
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.targets)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are."""
+        return device_of(self.inputs)
 
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
         """The chosen rows, of the same population."""
-        return Batch(self.inputs[rows], self.targets[rows], self.population)
+        return Batch(take_points(self.inputs, rows), self.targets[rows], self.population)
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """The same batch on another device or in another precision; only floating-point tensors change their dtype."""
-        inputs, targets = (_moved(tensor, device, dtype) for tensor in (self.inputs, self.targets))
+        inputs = map_tensors(lambda tensor: _moved(tensor, device, dtype), self.inputs)
+        targets = _moved(self.targets, device, dtype)
         return Batch(inputs, targets, self.population)
 
 

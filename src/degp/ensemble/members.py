@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -13,6 +13,7 @@ from degp.ensemble.construction import networks_from, require_initialised, stack
 from degp.ensemble.layers import materialised
 from degp.ensemble.parts import Part
 from degp.ensemble.stacking import Stacked
+from degp.points import Inputs, count_points, join_points
 from degp.runtime.distributed import ALONE, Mesh, require_same
 from degp.runtime.execution import (
     Choice,
@@ -85,15 +86,15 @@ class Ensemble(nn.Module):
         """An ensemble of existing networks, trained or not; `to_modules` is the inverse."""
         return cls(modules, backbone=backbone)
 
-    def forward(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N C"]:
-        """All members on the same inputs."""
+    def forward(self, inputs: Inputs) -> Float[Tensor, "M N C"]:
+        """All members on the same inputs: a tensor (N, …), or tuples and dictionaries of tensors."""
         features = self._features(inputs)
         if self.separate is not None:
             outputs = _joined([one_tensor(member(features)) for member in self.separate])
         else:
             assert self.stacked is not None
             outputs = self._strategy(features)(self.stacked, self._own_parameters(), self._own_buffers(), features)
-        return self.mesh.outputs(_checked(outputs, len(inputs)), len(self))
+        return self.mesh.outputs(_checked(outputs, count_points(inputs)), len(self))
 
     def train(self, mode: bool = True) -> "Ensemble":
         """Training or evaluation mode of everything that is not frozen."""
@@ -102,25 +103,23 @@ class Ensemble(nn.Module):
             part.train(mode)
         return self
 
-    def peek(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "M N C"]:
+    def peek(self, inputs: Inputs) -> Float[Tensor, "M N C"]:
         """`forward` that leaves BatchNorm's running statistics unchanged: for points that are not data."""
         with self._kept_buffers():
             return self(inputs)
 
-    def joint_outputs(
-        self, inputs: Shaped[Tensor, "B ..."], measurement: Shaped[Tensor, "K ..."]
-    ) -> Float[Tensor, "M N C"]:
+    def joint_outputs(self, inputs: Inputs, measurement: Inputs) -> Float[Tensor, "M N C"]:
         """All members on a batch and on measurement points, which do not enter BatchNorm's statistics."""
-        if not len(measurement):
+        if not count_points(measurement):
             return self(inputs)
         parts = self._changing()
         if any(True for part in parts for _ in part.buffers()) or any(
             isinstance(module, _BatchNorm) for part in parts for module in part.modules()
         ):
             return torch.cat([self(inputs), self.peek(measurement)], dim=1)
-        return self(torch.cat([inputs, measurement]))
+        return self(join_points([inputs, measurement]))
 
-    def choose_execution(self, inputs: Shaped[Tensor, "N ..."]) -> Choice:
+    def choose_execution(self, inputs: Inputs) -> Choice:
         """Sets the execution strategy for inputs like these, by `runtime.execution.strategy_for`."""
         if self.stacked is None:
             return Choice(Loop(), {})
@@ -180,6 +179,14 @@ class Ensemble(nn.Module):
         """The sum over all members, from the sum over the parts on this rank; with the gradient of these parts."""
         return self.mesh.total(own)
 
+    def on_features(self) -> "Ensemble":
+        """The members without the backbone: the same weights, on its features, such as those of `cache_features`."""
+        if self.backbone is None or self.stacked is None:
+            raise ValueError("only stacked heads on a backbone have features, but this ensemble has none to leave out")
+        heads = Ensemble(self._stack(), execution=self.execution)
+        heads.mesh, heads._size = self.mesh, self._size
+        return heads.train(self.training)
+
     def own_parameters(self) -> list[Tensor]:
         """Parameters with a member axis."""
         return list(self._own_parameters().values())
@@ -224,7 +231,7 @@ class Ensemble(nn.Module):
         strategy = self.execution.name if self.execution else "not yet chosen"
         return f"members={len(self)}, execution={strategy}"
 
-    def _features(self, inputs: Tensor) -> Tensor:
+    def _features(self, inputs: Inputs) -> Inputs:
         if self.backbone is None:
             return inputs
         with _evaluation(self.backbone) if _is_frozen(self.backbone) else nullcontext():
@@ -246,7 +253,7 @@ class Ensemble(nn.Module):
         other = Ensemble(members, backbone=copy.deepcopy(self.backbone), execution=self.execution)
         return other.train(self.training)
 
-    def _strategy(self, features: Tensor) -> Execution:
+    def _strategy(self, features: Inputs) -> Execution:
         if self.execution is None or (self.training in self._untried and self.execution == Vmap()):
             assert self.stacked is not None
             self.execution = workable(self.stacked, self._own_parameters(), self._own_buffers(), features)

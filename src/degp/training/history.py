@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["History"]
+__all__ = ["History", "Record"]
 
 Record = dict[str, Any]
 
