@@ -11,18 +11,8 @@ import degp
 
 PUBLIC = {
     "degp": {
-        *{
-            "Ensemble",
-            "lora",
-            "rank_one",
-            "cache_features",
-            "fit",
-            "predict",
-            "batch_loss",
-            "Plan",
-            "EarlyStopping",
-            "EachStep",
-        },
+        *{"Ensemble", "lora", "rank_one", "cache_features"},
+        *{"fit", "predict", "batch_loss", "Plan", "EarlyStopping", "EachStep"},
         *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},

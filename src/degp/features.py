@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from degp.data.batches import batches_of
+from degp.ensemble.modes import evaluation
 from degp.points import Inputs, count_points, take_points
 from degp.runtime.files import new_file
 from degp.typing import Batch
@@ -21,14 +22,9 @@ __all__ = ["cache_features", "features_of"]
 @torch.no_grad()
 def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -> Float[Tensor, "N ..."]:
     """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is."""
-    modes = [(module, module.training) for module in backbone.modules()]
-    backbone.eval()
-    try:
-        starts = range(0, count_points(inputs), batch_size)
+    starts = range(0, count_points(inputs), batch_size)
+    with evaluation(backbone):
         return torch.cat([backbone(take_points(inputs, slice(i, i + batch_size))) for i in starts])
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = None, batch_size: int = 512) -> Batch:

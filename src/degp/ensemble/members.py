@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from degp.ensemble.construction import networks_from, require_initialised, stacked_if_alike
 from degp.ensemble.layers import materialised
+from degp.ensemble.modes import evaluation, is_frozen, kept_buffers
 from degp.ensemble.parts import Part
+from degp.ensemble.saving import read_ensemble, write_ensemble
 from degp.ensemble.stacking import Stacked
 from degp.points import Inputs, count_points, join_points
 from degp.runtime.distributed import ALONE, Mesh, require_same
@@ -21,11 +24,13 @@ from degp.runtime.execution import (
     Loop,
     Tensors,
     Vmap,
+    by_name,
     kept_randomness,
     one_tensor,
     strategy_for,
     workable,
 )
+from degp.runtime.files import misfit
 
 __all__ = ["Ensemble"]
 
@@ -86,6 +91,41 @@ class Ensemble(nn.Module):
         """An ensemble of existing networks, trained or not; `to_modules` is the inverse."""
         return cls(modules, backbone=backbone)
 
+    @classmethod
+    def load(
+        cls, folder: Path | str, network: nn.Module | None = None, *, backbone: nn.Module | None = None
+    ) -> "Ensemble":
+        """The ensemble that `save` wrote, in evaluation mode, on the CPU; needs neither data nor method.
+
+        Args:
+            folder: where it was saved.
+            network: one member, or what light members share, with any weights; needed where it is not an
+                `nn.Sequential` of torch's layers. It is copied.
+            backbone: likewise.
+        """
+        saved = read_ensemble(folder, network, backbone)
+        ensemble = cls(saved.stacked, backbone=saved.backbone, execution=by_name(saved.execution))
+        reason = misfit(ensemble.state_dict(), saved.tensors)
+        if reason is not None:
+            raise ValueError(f"{folder} must be loaded with the networks that it was saved with, but {reason}")
+        ensemble.load_state_dict(dict(saved.tensors))
+        return ensemble.eval()
+
+    def save(self, folder: Path | str) -> None:
+        """Saves weights, architecture and execution strategy to a new folder, which `load` reads; without pickle.
+
+        All ranks of a split ensemble must call it; the first writes.
+        """
+        whole = self.whole()
+        if whole.separate is not None:
+            raise ValueError(
+                "members of one architecture can be saved together, but these have several; save each of to_modules()"
+            )
+        if self.mesh.is_first:
+            name = self.execution.name if self.execution else None
+            write_ensemble(folder, whole._stack(), whole.backbone, execution=name, tensors=whole.state_dict())
+        self.mesh.world.agreed(True)  # the others wait for the file
+
     def forward(self, inputs: Inputs) -> Float[Tensor, "M N C"]:
         """All members on the same inputs: a tensor (N, …), or tuples and dictionaries of tensors."""
         features = self._features(inputs)
@@ -105,7 +145,7 @@ class Ensemble(nn.Module):
 
     def peek(self, inputs: Inputs) -> Float[Tensor, "M N C"]:
         """`forward` that leaves BatchNorm's running statistics unchanged: for points that are not data."""
-        with self._kept_buffers():
+        with kept_buffers(self._changing()):
             return self(inputs)
 
     def joint_outputs(self, inputs: Inputs, measurement: Inputs) -> Float[Tensor, "M N C"]:
@@ -123,7 +163,7 @@ class Ensemble(nn.Module):
         """Sets the execution strategy for inputs like these, by `runtime.execution.strategy_for`."""
         if self.stacked is None:
             return Choice(Loop(), {})
-        with torch.no_grad(), kept_randomness(inputs), self._kept_buffers():
+        with torch.no_grad(), kept_randomness(inputs), kept_buffers(self._changing()):
             features = self._features(inputs)
         choice = strategy_for(self.stacked, self._own_parameters(), self._own_buffers(), features)
         self.execution = choice.execution
@@ -167,7 +207,7 @@ class Ensemble(nn.Module):
         """All weights, in groups of one architecture each: what a prior over weights applies to."""
         rows = self.mesh.block(len(self))
         own = rows.stop - rows.start
-        backbone = [] if self.backbone is None or _is_frozen(self.backbone) else [_part(self.backbone, shared_by=own)]
+        backbone = [] if self.backbone is None or is_frozen(self.backbone) else [_part(self.backbone, shared_by=own)]
         if self.separate is not None:
             return [_part(member) for member in self.separate] + backbone
         architecture, shared = self._architecture[0], self._shared_parameters()
@@ -234,13 +274,13 @@ class Ensemble(nn.Module):
     def _features(self, inputs: Inputs) -> Inputs:
         if self.backbone is None:
             return inputs
-        with _evaluation(self.backbone) if _is_frozen(self.backbone) else nullcontext():
+        with evaluation(self.backbone) if is_frozen(self.backbone) else nullcontext():
             return self.backbone(inputs)
 
     def _changing(self) -> list[nn.Module]:
         """The parts that training may change: not a frozen backbone, nor light members of a frozen network."""
         stacked = self.stacked if not self._is_fixed else None
-        backbone = self.backbone if self.backbone is not None and not _is_frozen(self.backbone) else None
+        backbone = self.backbone if self.backbone is not None and not is_frozen(self.backbone) else None
         return [part for part in (stacked, self.separate, backbone) if part is not None]
 
     def _stack(self) -> Stacked:
@@ -259,18 +299,6 @@ class Ensemble(nn.Module):
             self.execution = workable(self.stacked, self._own_parameters(), self._own_buffers(), features)
             self._untried.discard(self.training)
         return self.execution
-
-    @contextmanager
-    def _kept_buffers(self) -> Iterator[None]:
-        homes = [module._buffers for part in self._changing() for module in part.modules()]
-        before = [dict(home) for home in homes]
-        for home, copies in zip(homes, copy.deepcopy(before), strict=True):
-            home.update(copies)  # swapped, not copied back: backward may need the values that were used
-        try:
-            yield
-        finally:
-            for home, originals in zip(homes, before, strict=True):
-                home.update(originals)
 
     def _own_parameters(self) -> Tensors:
         named = () if self.stacked is None else self.stacked.named_parameters()
@@ -296,24 +324,6 @@ class Ensemble(nn.Module):
                 f"single members are taken from a whole ensemble, but this rank owns only some of the {len(self)}; "
                 f"call whole() on every rank first"
             )
-
-
-def _is_frozen(module: nn.Module) -> bool:
-    parameters = list(module.parameters())
-    return len(parameters) > 0 and not any(parameter.requires_grad for parameter in parameters)
-
-
-@contextmanager
-def _evaluation(module: nn.Module) -> Iterator[None]:
-    """A block in which a module is in evaluation mode; each of its parts has its own mode again afterwards."""
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
 
 
 def _part(module: nn.Module, shared_by: int = 1) -> Part:
