@@ -15,6 +15,7 @@ LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
 # without the command line; `degp.typing`'s records are on the page of `degp`
 MODULES = (
     "degp",
+    "degp.attached",
     "degp.calibration",
     "degp.data",
     "degp.decisions.active",

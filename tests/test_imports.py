@@ -22,6 +22,7 @@ LAYERS = [
     {"likelihoods", "priors"},
     {"methods"},
     {"calibration", "training", "prediction"},
+    {"attached"},
     {ROOT},
 ]
 # Applications see the layers, and of each other only what is named here.

@@ -11,7 +11,7 @@ import degp
 
 PUBLIC = {
     "degp": {
-        *{"Ensemble", "lora", "rank_one", "cache_features"},
+        *{"Ensemble", "lora", "rank_one", "attach", "cache_features"},
         *{"fit", "predict", "batch_loss", "Plan", "EarlyStopping", "EachStep"},
         *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},

@@ -5,6 +5,7 @@ a predictive distribution (`predict`), and `metrics` scores that distribution.
 """
 
 from degp import data, methods, metrics, nets, priors
+from degp.attached import attach
 from degp.ensemble import Ensemble, lora, rank_one
 from degp.features import cache_features
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
@@ -53,6 +54,7 @@ __all__ = [
     "PointwiseAverage",
     "RegressionPredictive",
     "UniformBox",
+    "attach",
     "batch_loss",
     "cache_features",
     "data",
