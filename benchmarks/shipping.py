@@ -21,7 +21,7 @@ def run() -> list[dict[str, Any]]:
 
     random = np.random.default_rng(0)
     X = random.standard_normal((10_000, FEATURES))
-    model = DEGPRegressor(members=10, hidden_layers=(100, 100), max_epochs=3, random_state=0).fit(
+    model = DEGPRegressor(members=10, hidden_layers=(100, 100), steps=3, random_state=0).fit(
         X[:300], np.sin(X[:300, 0])
     )
     with tempfile.TemporaryDirectory() as folder:

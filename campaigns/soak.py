@@ -48,7 +48,7 @@ def _cycle(folder: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     X = random.standard_normal((60, 3))
     y = X[:, 0] + 0.1 * random.standard_normal(60)
-    model = DEGPRegressor(members=3, hidden_layers=(8,), max_epochs=3, random_state=seed).fit(X, y)
+    model = DEGPRegressor(members=3, hidden_layers=(8,), steps=3, random_state=seed).fit(X, y)
     model.update(X[:5], y[:5])
     save_model(folder / "model", model)
     load_model(folder / "model").estimator.predict(X, return_std=True)

@@ -100,7 +100,7 @@ def _read_preprocessing(path: Path) -> Preprocessing:
 
 def _write_model(folder: Path) -> list[str]:
     X = np.random.default_rng(0).standard_normal((30, 2))
-    model = DEGPRegressor(members=2, hidden_layers=(4,), max_epochs=2, alpha=1.0, random_state=0).fit(X, X[:, 0])
+    model = DEGPRegressor(members=2, hidden_layers=(4,), steps=2, alpha=1.0, random_state=0).fit(X, X[:, 0])
     save_model(folder / "model", model)
     return [f"model/{file.name}" for file in (folder / "model").iterdir()]
 

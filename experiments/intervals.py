@@ -40,7 +40,7 @@ class Config:
     level: float = 0.9
     folds: int = 5
     seed: int = 0
-    max_epochs: int | None = None  # None is the estimator's own
+    steps: int | None = None  # None is the estimator's own
 
 
 def main(
@@ -54,7 +54,7 @@ def main(
     smoke: Annotated[bool, typer.Option(help="One epoch on a made-up table, into OUT/smoke: does it run?")] = False,
 ) -> None:
     """All folds of all sets; what is in metrics.json already is not run again."""
-    config = Config(folds=2, max_epochs=1) if smoke else Config()
+    config = Config(folds=2, steps=1) if smoke else Config()
     names = chosen(sets, SETS, "--sets")
     if smoke:
         out, names = out / "smoke", ["waves"]
@@ -76,7 +76,7 @@ def _run(name: str, fold: int, device: str, config: Config) -> dict[str, Any]:
     table = _table(name)
     train, test = kfold(len(table), config.folds, seed=config.seed)[fold]
     X, y = table.inputs.double().numpy(), table.targets.double().numpy()[:, 0]
-    budget = {} if config.max_epochs is None else {"max_epochs": config.max_epochs}
+    budget = {} if config.steps is None else {"steps": config.steps}
     start = time.perf_counter()
     model = DEGPRegressor(device=device, random_state=fold, **budget).fit(X[train], y[train])
     seconds = time.perf_counter() - start

@@ -16,6 +16,7 @@ from degp.calibration import (
     calibrated_nll,
     first_within_one_error,
     golden_section,
+    weighted_mean,
 )
 from degp.priors import NNGP
 
@@ -99,3 +100,25 @@ def test_one_validation_point_is_enough_to_choose():
 @given(minimum=st.floats(-2.9, 2.9, allow_subnormal=False))
 def test_golden_section_finds_the_minimum(minimum):
     assert golden_section(lambda t: (t - minimum) ** 2, -3.0, 3.0) == pytest.approx(minimum, abs=1e-5)
+
+
+@pytest.mark.parametrize("calibration", [calibrate, calibrate_cautiously])
+@pytest.mark.parametrize("classes", [False, True])
+def test_a_weight_counts_how_often_its_point_occurs(calibration, classes):
+    outputs, counts = normal(4, 9, 3), torch.tensor([0, 1, 2, 3, 1, 4, 0, 1, 5])
+    targets = torch.arange(9) % 3 if classes else 0.2 * normal(9, 3, seed=1)
+    rows = torch.arange(9).repeat_interleave(counts)
+    likelihood = Categorical(1.0) if classes else Gaussian(1.0)
+    weighted, repeated, plain, ones = (methods.de(copy.deepcopy(likelihood)) for _ in range(4))
+    factor = calibration(weighted, outputs, targets, counts.double())
+    assert factor == pytest.approx(calibration(repeated, outputs[:, rows], targets[rows]), rel=1e-4)
+    assert calibration(plain, outputs, targets) == calibration(ones, outputs, targets, torch.ones(9)) != factor
+
+
+def test_the_weighted_score_of_an_epoch_is_that_of_repeated_points():
+    outputs, targets, counts = normal(4, 9, 1), normal(9, 1, seed=1), torch.tensor([0, 1, 2, 3, 1, 4, 0, 1, 5])
+    method, rows = methods.de(Gaussian(0.3)), torch.arange(9).repeat_interleave(counts)
+    weighted = calibrated_nll(method.predictive(outputs), targets, counts.double())
+    repeated = calibrated_nll(method.predictive(outputs[:, rows]), targets[rows])
+    assert weighted_mean(weighted, counts.double()).item() == pytest.approx(repeated.mean().item())
+    assert torch.equal(weighted_mean(weighted), weighted_mean(weighted, torch.ones(9)))

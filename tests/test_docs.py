@@ -176,7 +176,7 @@ def names_for_examples() -> dict[str, object]:
 
     X = torch.rand(24, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     data = degp.Batch(X, X.sum(1, keepdim=True)).to(dtype=torch.float32)
-    quick = {"members": 2, "max_epochs": 2, "hidden_layers": (8,)}
+    quick = {"members": 2, "steps": 2, "hidden_layers": (8,)}
     return {
         **vars(nets),
         **vars(priors),

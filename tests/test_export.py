@@ -10,7 +10,7 @@ from degp.export import _graph, export_onnx, max_difference, run_onnx
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 
 onnxruntime = pytest.importorskip("onnxruntime")
-QUICK = {"max_epochs": 6, "members": 3, "hidden_layers": (8, 8), "random_state": 0, "alpha": 1.0}
+QUICK = {"steps": 6, "members": 3, "hidden_layers": (8, 8), "random_state": 0, "alpha": 1.0}
 
 
 def table(rows=60):

@@ -26,7 +26,7 @@ from degp.tabular.estimators import DEGPRegressor
 from tests.fixtures import normal
 from tests.memory import LargestTensor
 
-QUICK = {"max_epochs": 4, "members": 3, "hidden_layers": (8,), "random_state": 0}
+QUICK = {"steps": 4, "members": 3, "hidden_layers": (8,), "random_state": 0}
 SCALES = [1e-12, 1e-6, 1e6, 1e12]
 
 

@@ -66,6 +66,14 @@ def test_a_file_is_read_instead_of_running_the_backbone(tmp_path):
     assert torch.equal(again.inputs, first.inputs) and torch.equal(again.targets, first.targets)
 
 
+@pytest.mark.parametrize("path", [None, "features.safetensors"])
+def test_weights_stay_with_their_points(path, tmp_path):
+    w = torch.linspace(0.5, 1.5, 10)
+    for _ in range(2):  # computed, then read
+        cached = cache_features(frozen(), Batch(X, Y, weights=w), path=path and tmp_path / path, batch_size=3)
+        assert_close(cached.weights, w)
+
+
 def test_features_of_another_backbone_are_refused(tmp_path):
     backbone = frozen()
     cache_features(backbone, Batch(X, Y), path=tmp_path / "features.safetensors")

@@ -45,7 +45,8 @@ B = 16
 def images(count=64):
     generator = torch.Generator("cuda").manual_seed(0)
     pixels = torch.randint(256, (count, 3, 16, 16), dtype=torch.uint8, device="cuda", generator=generator)
-    return Batch(pixels, torch.randint(4, (count,), device="cuda", generator=generator))
+    labels = torch.randint(4, (count,), device="cuda", generator=generator)
+    return Batch(pixels, labels, weights=torch.arange(count, device="cuda") * 2 / (count - 1))
 
 
 def heads_on_a_backbone():
@@ -308,8 +309,8 @@ def test_the_estimators_fit_on_a_gpu_by_graphs():
     y = X[:, 0] + 0.1 * X[:, 1]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        regressor = DEGPRegressor(max_epochs=120, device="cuda", random_state=0).fit(X, y)
-        classifier = DEGPClassifier(max_epochs=60, device="cuda", random_state=0).fit(X, y > 0)
+        regressor = DEGPRegressor(steps=120, device="cuda", random_state=0).fit(X, y, sample_weight=1 + X[:, 2] ** 2)
+        classifier = DEGPClassifier(steps=60, device="cuda", random_state=0).fit(X, y > 0)
     assert regressor.score(X, y) > 0.95
     assert classifier.score(X, y > 0) > 0.9
 

@@ -15,7 +15,7 @@ ROOT = "degp"
 LAYERS = [
     {"points"},
     {"typing"},
-    {"runtime.cpu", "runtime.files", "runtime.streams", "runtime.distributed", "runtime.kernels"},
+    {"runtime.cpu", "runtime.files", "runtime.optimizers", "runtime.streams", "runtime.distributed", "runtime.kernels"},
     {"runtime.execution"},
     {"gaussian", "measurement", "nets", "data", "metrics", "ensemble"},
     {"posterior", "predictive", "features"},
@@ -45,7 +45,7 @@ OUTSIDE = ("experiments", "benchmarks", "campaigns", "tests", "docs")
 OPTIONAL = {
     *{"botorch", "gpytorch", "linear_operator", "jinja2", "matplotlib", "pandas", "pooch", "rich", "sklearn", "typer"},
     *{"onnx", "onnxruntime", "onnxscript"},
-    *{"PIL", "beartype", "hypothesis", "pyarrow", "pytest", "scipy", "torchmetrics"},
+    *{"PIL", "beartype", "hypothesis", "openpyxl", "pyarrow", "pytest", "scipy", "torchmetrics"},
 }
 
 PROJECT = Path(__file__).parents[1]

@@ -1,5 +1,7 @@
 """Laws that every prior, likelihood and method obeys: a new one joins by a line in the tables below."""
 
+from dataclasses import replace
+
 import gpytorch
 import pytest
 import torch
@@ -168,6 +170,78 @@ def test_every_weight_has_a_finite_gradient(make_method, likelihood, C, make):
     assert not loss.non_finite()
     for parameter in ensemble.parameters():
         assert parameter.grad.isfinite().all() and parameter.grad.abs().sum() > 0
+
+
+@methods
+@likelihoods
+def test_weights_of_one_change_no_bit(make_method, likelihood, C, make):
+    ensemble, batch = case(C, make)
+    method = make_method(likelihood, ensemble)
+    weighted = replace(batch, weights=torch.ones(len(batch)))
+    plain, same = (batch_loss(ensemble, each, method, generator=seeded()).total for each in (batch, weighted))
+    assert torch.equal(plain, same)
+
+
+@methods
+@likelihoods
+def test_a_weight_multiplies_the_data_term_of_its_point(make_method, likelihood, C, make):
+    """The derivative of the loss by the weights is M/B times each point's own share of the data term."""
+    ensemble, batch = case(C, make)
+    method, weights = make_method(likelihood, ensemble), (0.1 + normal(len(batch)).abs()).requires_grad_()
+
+    def loss(weights):
+        return batch_loss(ensemble, replace(batch, weights=weights), method, generator=seeded())
+
+    own = loss(weights)
+    shares = torch.autograd.grad(own.total, weights)[0] / len(ensemble)
+    assert_close(shares @ weights.detach(), own.terms["data"])  # linear in the weights
+    assert_close(loss(torch.zeros(len(batch))).terms["data"].double(), torch.zeros((), dtype=torch.float64))
+    for point, share in enumerate(shares):
+        alone = loss(torch.eye(len(batch), dtype=torch.float64)[point])
+        assert_close(alone.terms["data"], share)
+
+
+@likelihoods
+def test_weighted_expectations_have_the_right_gradient(likelihood, C, make):
+    weights = 0.1 + normal(4).abs()
+    batch = Batch(normal(4, 3), make(4), weights=weights)
+
+    def expectation(mean, deviations):
+        q = LowRankGaussian(mean, deviations, 0.1)
+        return batch.weigh(likelihood.expected_log_prob(q, batch.targets, generator=seeded())).sum()
+
+    def members(outputs):
+        return batch.weigh(likelihood.log_prob(outputs, batch.targets)).sum()
+
+    mean, deviations = normal(4, C).requires_grad_(), (0.3 * normal(3, 4, C, seed=1)).requires_grad_()
+    assert torch.autograd.gradcheck(expectation, (mean, deviations))
+    assert torch.autograd.gradcheck(members, (deviations,))
+
+
+@pytest.mark.parametrize("name", ["de", "rde", "rms"])
+@likelihoods
+def test_a_whole_number_as_weight_is_a_repeated_row(name, likelihood, C, make):
+    """B times the loss of a full batch is Σ w log p and the penalty, which repeated rows give too."""
+    ensemble, batch = case(C, make)
+    counts = torch.arange(len(batch)) % 4  # a row of weight 0 is absent
+    rows = torch.arange(len(batch)).repeat_interleave(counts)
+    method = METHODS[name](likelihood, ensemble)
+    weighted = batch_loss(ensemble, Batch(batch.inputs, batch.targets, weights=counts.double()), method)
+    repeated = batch_loss(ensemble, Batch(batch.inputs[rows], batch.targets[rows]), method)
+    assert_close(len(batch) * weighted.total, len(rows) * repeated.total, rtol=1e-12, atol=0)
+
+
+@likelihoods
+def test_a_weight_of_two_is_every_row_twice_for_the_process(likelihood, C, make):
+    """λ is a mean over the points, so that the posterior is the same where all of them are repeated alike."""
+    if isinstance(likelihood, Categorical | Bernoulli):
+        pytest.skip("its expectation draws other numbers for other rows")
+    ensemble, batch = case(C, make)
+    method, rows = METHODS["degp"](likelihood, ensemble), torch.arange(len(batch)).repeat(2)
+    twice = torch.full((len(batch),), 2.0)
+    weighted = batch_loss(ensemble, Batch(batch.inputs, batch.targets, weights=twice), method).terms
+    repeated = batch_loss(ensemble, Batch(batch.inputs[rows], batch.targets[rows]), method).terms
+    assert_close(weighted["data"], 2 * repeated["data"], rtol=1e-12, atol=0)
 
 
 @methods

@@ -25,10 +25,19 @@ PUBLIC = {
         *{"Method", "DEGP", "Memberwise", "Kind", "Built", "with_likelihood", "Prepared"},
         *{"de", "rde", "rms", "degp", "batch_loss"},
     },
-    "degp.data": {"as_batch", "check_inputs", "sine", "hold_out_rows", "kfold", "subset", "Standardiser"},
+    "degp.data": {
+        "as_batch",
+        "check_inputs",
+        "check_weights",
+        "sine",
+        "hold_out_rows",
+        "kfold",
+        "subset",
+        "Standardiser",
+    },
     "degp.ensemble": {"Ensemble", "HasParts", "Part", "lora", "rank_one"},
     "degp.nets": {
-        *{"mlp", "mlp_features", "lenet", "lenet_features"},
+        *{"Erf", "mlp", "mlp_features", "lenet", "lenet_features"},
         *{"resnet", "resnet_features", "lite_resnet_features"},
     },
     "degp.priors": {
@@ -36,7 +45,7 @@ PUBLIC = {
         *{"MonteCarloNNGP", "MonteCarloBank", "WeightPrior", "WeightPenalty", "draw_anchors", "no_penalty"},
     },
     "degp.training": {
-        *{"fit", "Plan", "EarlyStopping", "EachStep", "History", "TrainState", "NonFiniteLossError"},
+        *{"fit", "Plan", "EarlyStopping", "EachStep", "Ending", "History", "TrainState", "NonFiniteLossError"},
         *{"Stepping", "Eager", "Captured", "adam", "Checkpoints", "CheckpointError", "epoch_of"},
     },
     "degp.metrics": {

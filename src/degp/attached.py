@@ -1,6 +1,6 @@
 """Light members on a trained network, in one call: cached features, prior scales by evidence, DE-GP heads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +120,13 @@ def attach(
     projection = _principal_components(features.inputs, components)
     targets, unit, offset = _standardised(features.targets)
     points = projection(features.inputs).detach()
-    scales = most_likely_scales(points, _as_real(targets), depth=1, generator=generator)
+    scales = most_likely_scales(points, _as_real(targets), 1, weights=features.weights, generator=generator)
     _apply(scales, projection)
     ensemble = _heads(nn.Sequential(body, projection), scales, members, width, _num_outputs(targets), generator)
     classes = not targets.is_floating_point()
     method = degp(Categorical() if classes else Gaussian(scales.noise_variance, learned=True), scales.nngp())
-    _train(ensemble, Batch(scales.apply(points), targets), method, steps, batch_size, generator, progress)
+    rows = replace(features, inputs=scales.apply(points), targets=targets)
+    _train(ensemble, rows, method, steps, batch_size, generator, progress)
     if not classes:
         _rescale(ensemble, method, unit, offset)
     return Attached(ensemble.eval(), method.requires_grad_(False), scales)

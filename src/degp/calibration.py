@@ -22,11 +22,13 @@ __all__ = [
     "log_prob",
     "smoothed_nll",
     "smoothed_nll_by_point",
+    "weighted_mean",
 ]
 
 # of |log factor|: a noise variance may come from a fit without errors, a temperature is known to a factor
 LARGEST_NOISE, LARGEST_TEMPERATURE = 12.0, 3.0
 DOUBT = 2.0  # standard errors of evidence that a lower noise variance needs
+TEMPERATURE_SPREAD = 0.5  # of the log-normal prior on the temperature
 NUM_DRAWS = 256
 
 
@@ -36,7 +38,9 @@ def log_prob(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
     return predictive.log_prob(targets)
 
 
-def calibrated_nll(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
+def calibrated_nll(
+    predictive: Predictive, targets: Tensor, weights: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "N"]:
     """−log p(y) per point as after `calibrate`, up to the width of a grid; for classes −log p(y) as it is.
 
     While the noise variance is being learned it runs ahead of the fit or behind it. The delivered model is calibrated,
@@ -48,34 +52,44 @@ def calibrated_nll(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"
     variance = predictive.epistemic + factors * predictive.aleatoric
     squares = (targets - predictive.mean).square() / variance
     nll = 0.5 * (LOG_2PI + variance.log() + squares).sum(-1)  # (F, N)
-    return nll[nll.mean(1).argmin()]
+    return nll[weighted_mean(nll, weights).argmin()]
 
 
 @torch.no_grad()
-def calibrate(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
+def calibrate(
+    method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor, weights: Float[Tensor, "N"] | None = None
+) -> float:
     """Multiplies the noise variance or temperature by the factor that minimises the validation NLL; returns the factor.
 
     Golden-section search over the log factor. Labels count as smoothed: where all validation points are classified
     correctly, ever lower temperatures would score better, and no number of points proves certainty.
+
+    Args:
+        weights: how many observations each point counts for; None for one each.
     """
-    nll = _nll_by_log_factor(method, outputs, targets)
+    nll = _nll_by_log_factor(method, outputs, targets, weights)
     return _widen(method, _minimum(nll, is_noise=_is_regression(method, outputs)))
 
 
 @torch.no_grad()
-def calibrate_cautiously(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> float:
-    """As `calibrate`, but a noise variance is lowered only as far as its upper confidence bound.
+def calibrate_cautiously(
+    method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor, weights: Float[Tensor, "N"] | None = None
+) -> float:
+    """As `calibrate`, but a few validation points change little. N is the sum of the weights.
 
-        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
+        noise:        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
+        temperature:  log c = argmin N nll(t) + ½ t² / TEMPERATURE_SPREAD²
 
     The same points have selected the epoch, so their errors are optimistic; the noise learned in training is the better
-    estimate unless there are many of them. A variance that must rise rises at once.
+    estimate unless there are many of them. A noise variance that must rise rises at once.
     """
-    nll = _nll_by_log_factor(method, outputs, targets)
-    is_noise = _is_regression(method, outputs)
-    best = _minimum(nll, is_noise=is_noise)
-    if is_noise and best < 0:
-        allowed = nll(best) + DOUBT**2 / 2 / len(targets)
+    nll = _nll_by_log_factor(method, outputs, targets, weights)
+    if not _is_regression(method, outputs):
+        doubt = 0.5 / TEMPERATURE_SPREAD**2 / _count(targets, weights)
+        return _widen(method, _minimum(lambda t: nll(t) + doubt * t**2, is_noise=False))
+    best = _minimum(nll, is_noise=True)
+    if best < 0:
+        allowed = nll(best) + DOUBT**2 / 2 / _count(targets, weights)
         best = _largest(lambda t: nll(t) <= allowed, best, 0.0)
     return _widen(method, best)
 
@@ -87,14 +101,29 @@ def first_within_one_error(nll: Float[Tensor, "V N"]) -> int:
     return int((difference.mean(1) <= error).nonzero()[0])
 
 
-def smoothed_nll(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
-    """The mean of `smoothed_nll_by_point`."""
-    return float(smoothed_nll_by_point(probabilities, labels).mean())
+def weighted_mean(values: Float[Tensor, "*V N"], weights: Float[Tensor, "N"] | None = None) -> Float[Tensor, "*V"]:
+    """Σ w v / Σ w over the points."""
+    if weights is None:
+        return values.mean(-1)
+    w = weights.to(values)
+    return (values * w).sum(-1) / w.sum()
 
 
-def smoothed_nll_by_point(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> Float[Tensor, "N"]:
-    """−log p(y) per point, where a label is replaced by a random one with probability 1/(N + 1)."""
-    scores, doubt = probabilities.log(), 1 / (len(labels) + 1)
+def smoothed_nll(
+    probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], weights: Float[Tensor, "N"] | None = None
+) -> float:
+    """The weighted mean of `smoothed_nll_by_point`."""
+    return float(weighted_mean(smoothed_nll_by_point(probabilities, labels, weights), weights))
+
+
+def smoothed_nll_by_point(
+    probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], weights: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "N"]:
+    """−log p(y) per point, where a label is replaced by a random one with probability 1/(N + 1).
+
+    N is the number of points, or the sum of their weights.
+    """
+    scores, doubt = probabilities.log(), 1 / (_count(labels, weights) + 1)
     own = scores.gather(1, labels.long()[:, None]).squeeze(1)
     return -(1 - doubt) * own - doubt * scores.mean(1)
 
@@ -116,11 +145,18 @@ def golden_section(function: Callable[[float], float], low: float, high: float, 
     return (low + high) / 2
 
 
-def _nll_by_log_factor(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor) -> Callable[[float], float]:
+def _count(targets: Tensor, weights: Float[Tensor, "N"] | None) -> float:
+    """How many observations the points count for."""
+    return float(len(targets) if weights is None else weights.sum())
+
+
+def _nll_by_log_factor(
+    method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor, weights: Float[Tensor, "N"] | None
+) -> Callable[[float], float]:
     def nll(log_factor: float) -> float:
         widened = with_likelihood(method, copy.deepcopy(method.likelihood))
         _widen(widened, log_factor)
-        return _score(_predictive(widened, outputs), targets)
+        return _score(_predictive(widened, outputs), targets, weights)
 
     return nll
 
@@ -134,10 +170,10 @@ def _is_regression(method: Method, outputs: Float[Tensor, "M N C"]) -> bool:
     return isinstance(_predictive(method, outputs), RegressionPredictive)
 
 
-def _score(predictive: Predictive, targets: Tensor) -> float:
+def _score(predictive: Predictive, targets: Tensor, weights: Float[Tensor, "N"] | None) -> float:
     if isinstance(predictive, ClassPredictive) and not targets.is_floating_point():
-        return smoothed_nll(predictive.probabilities, targets)
-    return float(-log_prob(predictive, targets).mean())
+        return smoothed_nll(predictive.probabilities, targets, weights)
+    return -float(weighted_mean(log_prob(predictive, targets), weights))
 
 
 def _minimum(nll: Callable[[float], float], *, is_noise: bool) -> float:

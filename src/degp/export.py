@@ -1,10 +1,10 @@
 """A fitted model as one ONNX graph: features in, predictions and their uncertainty out, without Python or torch.
 
-    export_onnx(load_model("model").estimator, "model.onnx")
+    export_onnx(DEGPRegressor.load("model"), "model.onnx")
 
-The graph takes the estimator's inputs, in original units, with any number of rows. Its outputs are those of `predict`
-and `uncertainty`, or of `predict_proba` and `uncertainty` for classes, with the estimator's own draws of the function
-stored in the graph.
+The graph takes what the estimator's preprocessing computes, plain numbers unchanged, with any number of rows. Its
+outputs are those of `predict` and `uncertainty`, or of `predict_proba` and `uncertainty` for classes, with the
+estimator's own draws of the function stored in the graph.
 """
 
 import copy
@@ -30,6 +30,7 @@ from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
 from degp.runtime.execution import NotGroupable, grouped_program
 from degp.runtime.files import new_file
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.tabular.preprocessing import EncodedRows
 
 __all__ = ["export_onnx", "max_difference", "run_onnx"]
 
@@ -52,7 +53,7 @@ def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = 
     _require_onnx()
     graph = _graph(estimator).to(dtype).eval()
     names = REGRESSION if isinstance(estimator, DEGPRegressor) else CLASSES
-    example = torch.zeros(2, estimator.n_features_in_, dtype=dtype)
+    example = torch.zeros(2, len(estimator.input_scaling_.mean), dtype=dtype)
     with _quiet_exporter(), torch.no_grad():
         program = torch.onnx.export(
             graph,
@@ -86,12 +87,12 @@ def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random:
     """The largest difference of graph and estimator on random rows, in units of the target's std or in probability."""
     scaling = estimator.input_scaling_
     features = np.array(scaling.mean) + np.array(scaling.std) * random.standard_normal((rows, len(scaling.mean)))
-    outputs = run_onnx(path, features)
+    outputs, encoded = run_onnx(path, features), EncodedRows(features, estimator.preprocessing_)
     if isinstance(estimator, DEGPClassifier):
-        return float(np.abs(outputs["probabilities"] - estimator.predict_proba(features)).max())
+        return float(np.abs(outputs["probabilities"] - estimator.predict_proba(encoded)).max())
     unit = np.array(estimator.target_scaling_.std)
-    spread = np.sqrt(outputs["total"]) - np.sqrt(estimator.uncertainty(features).total)
-    off = np.stack([outputs["mean"] - estimator.predict(features), spread])
+    spread = np.sqrt(outputs["total"]) - np.sqrt(estimator.uncertainty(encoded).total)
+    off = np.stack([outputs["mean"] - estimator.predict(encoded), spread])
     return float((np.abs(off).reshape(2 * rows, -1) / unit).max())
 
 
@@ -244,9 +245,8 @@ def _name_outputs(graph: Any, names: Sequence[str]) -> None:
 
 
 def _metadata(estimator: Estimator) -> dict[str, str]:
-    names: Sequence[str] = getattr(estimator, "feature_names_in_", ())
     facts = {"degp": degp.__version__, "method": estimator.method, "members": len(estimator.ensemble_)}
-    facts |= {"features": [str(name) for name in names]}
+    facts |= {"features": list(estimator.preprocessing_.features)}
     if isinstance(estimator, DEGPClassifier):
         facts |= {"classes": [str(label) for label in estimator.classes_]}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in facts.items()}

@@ -1,6 +1,7 @@
 """Features of a frozen network, computed once: in memory, or in a file that later runs read."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from degp.data.batches import batches_of
 from degp.ensemble.modes import evaluation
 from degp.points import Inputs, count_points, take_points
 from degp.runtime.files import new_file
-from degp.typing import Batch
+from degp.typing import Batch, joined
 
 __all__ = ["cache_features", "features_of"]
 
@@ -44,15 +45,21 @@ def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = 
     device = next((tensor.device for tensor in (*backbone.parameters(), *backbone.buffers())), torch.device("cpu"))
     if path is not None and Path(path).exists():
         return _read(Path(path), digest, device)
-    pairs = [
-        (features_of(backbone, batch.inputs, batch_size=batch_size), batch.targets)
-        for batch in batches_of(data, batch_size=batch_size, device=device)
-    ]
-    cached = Batch(torch.cat([features for features, _ in pairs]), torch.cat([targets for _, targets in pairs]))
+    cached = joined(
+        *(
+            replace(batch, inputs=features_of(backbone, batch.inputs, batch_size=batch_size))
+            for batch in batches_of(data, batch_size=batch_size, device=device)
+        )
+    )
     if path is not None:
         with new_file(Path(path)) as draft:
-            save_file({"inputs": cached.inputs.cpu(), "targets": cached.targets.cpu()}, draft, {"backbone": digest})
+            save_file(_tensors(cached), draft, {"backbone": digest})
     return cached
+
+
+def _tensors(data: Batch) -> dict[str, Tensor]:
+    weights = {} if data.weights is None else {"weights": data.weights.cpu()}
+    return {"inputs": data.inputs.cpu(), "targets": data.targets.cpu(), **weights}
 
 
 def _read(path: Path, digest: str, device: torch.device) -> Batch:
@@ -63,7 +70,7 @@ def _read(path: Path, digest: str, device: torch.device) -> Batch:
                 f"{path} must hold features of this backbone, but their checksum is {saved} and its own {digest}; "
                 f"delete the file, or choose another"
             )
-        return Batch(file.get_tensor("inputs"), file.get_tensor("targets"))
+        return Batch(**{name: file.get_tensor(name) for name in file.keys()})
 
 
 def _digest(backbone: nn.Module) -> str:

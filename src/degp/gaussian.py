@@ -18,6 +18,7 @@ __all__ = [
     "KroneckerGaussian",
     "LowRankGaussian",
     "NumericalWarning",
+    "average",
     "cholesky",
     "inverse",
     "kl_divergence",
@@ -199,6 +200,21 @@ class Coefficients:
         shift = torch.tensordot(self.mean, A, dims=1)
         rotated = torch.linalg.solve_triangular(self.precision_root, A.flatten(1), upper=False).view_as(A)
         return shift.to(deviations), rotated.to(deviations)
+
+
+def average(q: LowRankGaussian, p: LowRankGaussian, weight: float) -> LowRankGaussian:
+    """The Gaussian with the moments of the mixture (1 − w) q + w p.        theory/gaussian.md (5)
+
+    m = (1 − w) m_q + w m_p,   Σ = (1 − w) Σ_q + w Σ_p + w (1 − w) δδᵀ,   δ = m_p − m_q
+    """
+    difference = p.mean - q.mean
+    deviations = [
+        (1 - weight) ** 0.5 * q.deviations,
+        weight**0.5 * p.deviations,
+        (weight * (1 - weight)) ** 0.5 * difference[None],
+    ]
+    diagonal = (1 - weight) * q.diagonal + weight * p.diagonal
+    return LowRankGaussian(q.mean + weight * difference, torch.cat(deviations), diagonal)
 
 
 @dataclass(frozen=True)

@@ -60,17 +60,23 @@ class Gaussian(nn.Module):
     Args:
         variance: σ², or its initial value.
         learned: whether σ² is a parameter to train.
+        floor: a lower bound of σ² while it is learned; must be less than the initial value.
     """
 
-    def __init__(self, variance: float = 0.1, *, learned: bool = False) -> None:
+    floor: Tensor
+
+    def __init__(self, variance: float = 0.1, *, learned: bool = False, floor: float = 0.0) -> None:
         super().__init__()
         _require_positive("variance", variance)
-        self.log_variance = nn.Parameter(torch.tensor(math.log(variance), dtype=torch.float64), learned)
+        if not 0 <= floor < variance:
+            raise ValueError(f"floor must be at least 0 and less than the variance {variance}, but it is {floor}")
+        self.log_variance = nn.Parameter(torch.tensor(math.log(variance - floor), dtype=torch.float64), learned)
+        self.register_buffer("floor", torch.tensor(floor, dtype=torch.float64))
 
     @property
     def variance(self) -> Float[Tensor, ""]:
         """σ²."""
-        return self.log_variance.exp()
+        return self.floor + self.log_variance.exp()
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         _check_real(targets, num_outputs)
@@ -91,6 +97,7 @@ class Gaussian(nn.Module):
     def widen(self, factor: float) -> None:
         """Multiplies σ² by a factor, in place."""
         self.log_variance.add_(math.log(factor))
+        self.floor.mul_(factor)
 
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
@@ -104,8 +111,8 @@ class Gaussian(nn.Module):
         return RegressionPredictive(q, self.variance.to(q.mean).expand_as(q.mean))
 
     def _log_density(self, squares: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
-        log_variance = self.log_variance.to(squares)
-        return -0.5 * (LOG_2PI + log_variance + squares * torch.exp(-log_variance))
+        variance = self.variance.to(squares)
+        return -0.5 * (LOG_2PI + variance.log() + squares / variance)
 
 
 class HeteroscedasticGaussian(nn.Module):

@@ -151,8 +151,9 @@ def with_likelihood(method: AnyMethod, likelihood: Likelihood) -> AnyMethod:
 
 
 class Memberwise(nn.Module):
-    """(1/B) Σᵢ Σ_batch −log p(y | gᵢ(x)) + penalty: members train independently.        theory/objectives.md (1)–(3)
+    """(1/B) Σᵢ Σ_batch −ω log p(y | gᵢ(x)) + penalty: members train independently.        theory/objectives.md (1)–(3)
 
+    The weight ω of a point is 1 unless the batch has `weights`.
     New targets follow the mixture of the members, each with probability 1/M.        theory/prediction.md (4)
     """
 
@@ -178,7 +179,7 @@ class Memberwise(nn.Module):
         (M, _, C), B = outputs.shape, len(batch)
         self.likelihood.check(batch.targets, C)
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # half precision is for networks only
-        data = -self.likelihood.log_prob(outputs, batch.targets).sum() / M
+        data = -batch.weigh(self.likelihood.log_prob(outputs, batch.targets)).sum() / M
         penalty = self.penalty(weights, batch.population).to(data)
         return Loss(M / B * data + penalty, {"data": data.detach() / B, "penalty": penalty.detach()})
 
@@ -209,7 +210,7 @@ class Memberwise(nn.Module):
 class DEGP(nn.Module):
     """The ensemble as one Gaussian process, trained by functional variational inference.  theory/objectives.md (5)
 
-    (M/B) [ −Σ_batch E_q log p(y | f) + α (B/N) KL(q ‖ p on batch ∪ measurement points) ] + β penalty
+    (M/B) [ −Σ_batch ω E_q log p(y | f) + α (B/N) KL(q ‖ p on batch ∪ measurement points) ] + β penalty
 
     Args:
         likelihood: p(y | f).
@@ -269,7 +270,8 @@ class DEGP(nn.Module):
         side = SideStream(outputs)
         with side.using(q.mean, q.deviations, q.diagonal, prepared.gram_root, prepared.gram_root_inverse):
             kl = kl_divergence(q, p)
-        data = -self.likelihood.expected_log_prob(_on_batch(q, B), batch.targets, generator=generator).sum()
+        expected = self.likelihood.expected_log_prob(_on_batch(q, B), batch.targets, generator=generator)
+        data = -batch.weigh(expected).sum()
         penalty = self.penalty(weights, N)
         side.join(kl)
 

@@ -1,15 +1,15 @@
 """The records of the pipeline: batches of data go in, a loss with its terms comes out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from degp.points import Inputs, count_points, device_of, map_tensors, take_points
+from degp.points import Inputs, count_points, device_of, join_points, map_tensors, take_points
 
-__all__ = ["Batch", "Loss"]
+__all__ = ["Batch", "Loss", "joined"]
 
 
 @dataclass(frozen=True)
@@ -21,23 +21,33 @@ class Batch:
         targets: real rows (B, C) for regression, integer labels (B,) for classes.
         population: N, the size of the training set that the batch is part of; its own size by default. It scales
             the divergence (α B/N) and the weight penalties (1/N).
+        weights: how many observations each point counts for; None for one each. They multiply the data term, so that
+            a mean of one over the training set keeps its size, and N its meaning.
     """
 
     inputs: Inputs
     targets: Shaped[Tensor, "B ..."]
     population: int = 0
+    weights: Float[Tensor, "B"] | None = None
 
     def __post_init__(self) -> None:
         size = count_points(self.inputs)
-        if not isinstance(self.targets, Tensor):
-            raise TypeError(
-                f"inputs and targets must be tensors, but targets are a {type(self.targets).__name__}; "
-                f"use degp.data.as_batch for arrays and lists"
-            )
+        for name in ("targets", "weights"):
+            values = getattr(self, name)
+            if not (isinstance(values, Tensor) or (name == "weights" and values is None)):
+                raise TypeError(
+                    f"inputs, targets and weights must be tensors, but {name} are a {type(values).__name__}; "
+                    f"use degp.data.as_batch for arrays and lists"
+                )
         if size != len(self.targets):
             raise ValueError(
                 f"inputs and targets must have one row per point each, but there are {size} rows of inputs "
                 f"and {len(self.targets)} of targets; check how the data were split"
+            )
+        if self.weights is not None and self.weights.shape != (size,):
+            raise ValueError(
+                f"there must be one weight per point, ({size},), but the shape of the weights is "
+                f"{tuple(self.weights.shape)}; check how the data were split"
             )
         if self.population == 0:
             object.__setattr__(self, "population", size)
@@ -52,13 +62,27 @@ class Batch:
 
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
         """The chosen rows, of the same population."""
-        return Batch(take_points(self.inputs, rows), self.targets[rows], self.population)
+        weights = None if self.weights is None else self.weights[rows]
+        return Batch(take_points(self.inputs, rows), self.targets[rows], self.population, weights)
+
+    def weigh(self, values: Float[Tensor, "*M B"]) -> Float[Tensor, "*M B"]:
+        """Values per point times the points' weights."""
+        return values if self.weights is None else values * self.weights.to(values)
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """The same batch on another device or in another precision; only floating-point tensors change their dtype."""
         inputs = map_tensors(lambda tensor: _moved(tensor, device, dtype), self.inputs)
         targets = _moved(self.targets, device, dtype)
-        return Batch(inputs, targets, self.population)
+        weights = None if self.weights is None else _moved(self.weights, device, dtype)
+        return replace(self, inputs=inputs, targets=targets, weights=weights)
+
+
+def joined(*batches: Batch) -> Batch:
+    """The points of all as one data set; without weights where one has none."""
+    inputs = join_points([batch.inputs for batch in batches])
+    targets = torch.cat([batch.targets for batch in batches])
+    weights = [batch.weights for batch in batches if batch.weights is not None]
+    return Batch(inputs, targets, weights=torch.cat(weights) if len(weights) == len(batches) else None)
 
 
 def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from degp.cli import app
 
-QUICK = ["--members", "3", "--hidden", "8", "--max-epochs", "4"]
+QUICK = ["--members", "3", "--hidden", "8", "--steps", "100"]
 
 
 def run(*arguments):

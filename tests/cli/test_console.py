@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from degp.cli import fitting, main
-from degp.tabular import model, read_table
+from degp.tabular import evaluating, read_table
 from tests.cli.commands import QUICK, assert_rejected, names, run
 
 COMMANDS = ["demo", "fit", "predict", "evaluate", "report", "update", "export"]
@@ -51,6 +51,7 @@ def test_json_is_the_only_output_on_stdout(arguments, keys, place, tmp_path, mon
         (["predict", "nowhere", "test.csv", "--out", "new.csv"], "has no model.json"),
         (["predict", "nowhere", "test.csv", "--out", "new.csv"], "there is no such folder; check its name"),
         (["predict", "numbers", "nowhere.csv", "--out", "new.csv"], "no such file"),
+        (["report", "numbers", "test.csv", "--out", "new.html", "--deep-ensemble"], "pass --train TABLE as well"),
         (["predict", "numbers", "test.csv", "--out", "new.xlsx"], ".csv or .parquet"),
         (["predict", "numbers", "test.csv", "--out", "test.csv"], "must not overwrite the table"),
         (["predict", "numbers", "test.csv", "--out", "new.csv", "--level", "90"], "0.9 is a 90 % interval"),
@@ -62,7 +63,7 @@ def test_json_is_the_only_output_on_stdout(arguments, keys, place, tmp_path, mon
         (["fit", "train.csv", "--target", "prize", "--out", "new"], "did you mean 'price'"),
         (
             ["fit", "train.csv", "--target", "price", "--target", "sold", "--out", "new"],
-            "one target column is supported, but --target names 2: 'price', 'sold'; fit one model per target",
+            "several targets must all be numbers, but 'sold' has classes; fit a model of its own for it",
         ),
         (
             ["fit", "train.csv", "--target", "price", "--out", "new", "--max-seconds", "0"],
@@ -138,7 +139,7 @@ def test_no_content_of_a_file_crashes_a_command(content, place, tmp_path_factory
 
 
 def test_a_bug_has_exit_code_one(place, monkeypatch):
-    monkeypatch.setattr(model, "evaluate_rows", lambda *arguments, **options: {}["missing"])
+    monkeypatch.setattr(evaluating, "evaluate_rows", lambda *arguments, **options: {}["missing"])
     assert run("evaluate", place / "numbers", place / "test.csv").exit_code == 1
 
 
@@ -152,7 +153,6 @@ def test_errors_of_other_ranks_name_the_rank(monkeypatch):
     assert (done.exit_code, done.stderr) == (2, "error on rank 1: this is wrong\n")
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_new_process_can_use_a_model(place, tmp_path):
     command = [sys.executable, "-m", "degp", "predict", place / "numbers", place / "test.csv"]

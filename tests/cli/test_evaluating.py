@@ -1,5 +1,7 @@
 """`degp evaluate` and `degp report`: metrics, a verdict, and a page for every method."""
 
+import json
+
 import pytest
 
 from tests.cli.commands import QUICK, assert_rejected, houses, run
@@ -13,16 +15,28 @@ def test_evaluate_prints_metrics_and_a_verdict(model, metric, place):
     assert "of 40 test rows" in done.stdout
 
 
-@pytest.mark.parametrize("model", ["numbers", "classes"])
-def test_report_compares_with_a_plain_ensemble_if_it_can_be_trained(model, place, tmp_path):
-    pages = [tmp_path / "alone.html", tmp_path / "compared.html"]
-    for page, rest in zip(pages, ([], ["--train", place / "train.csv"]), strict=True):
+@pytest.mark.parametrize("model, linear", [("numbers", "Linear regression"), ("classes", "Logistic regression")])
+def test_report_compares_with_baselines_if_they_can_be_trained(model, linear, place, tmp_path):
+    train = ["--train", place / "train.csv"]
+    pages = []
+    for rest in ([], train, [*train, "--deep-ensemble"]):
+        page = tmp_path / "page.html"
         done = run("report", place / model, place / "test.csv", "--out", page, "--resamples", "5", *rest)
         assert done.exit_code == 0, done.output
-    alone, compared = (page.read_text() for page in pages)
-    assert "--train TABLE" in alone
-    assert 'class="theirs"' not in alone
-    assert 'class="theirs"' in compared
+        pages.append(page.read_text())
+    alone, compared, deep = pages
+    assert "--train TABLE" in alone and 'class="theirs"' not in alone
+    assert 'class="theirs">Gradient boosting' in compared and linear in compared and "Deep ensemble" not in compared
+    assert 'class="theirs">Deep ensemble' in deep and linear in deep
+
+
+def test_evaluate_shows_baselines_and_classes(place):
+    words = ["evaluate", place / "classes", place / "test.csv", "--resamples", "5", "--train", place / "train.csv"]
+    done = run(*words)
+    for phrase in ("Gradient", "Logistic", "ROC-AUC ↑", "recall", "precision"):
+        assert phrase in done.stdout
+    baselines = json.loads(run(*words, "--json").stdout)["baselines"]
+    assert set(baselines) == {"Gradient boosting", "Logistic regression"}
 
 
 def test_the_page_names_the_method(place, tmp_path):

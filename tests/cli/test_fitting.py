@@ -1,6 +1,7 @@
 """`degp fit` and `degp update`: what they report and save, and which tables they reject."""
 
 import inspect
+import json
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ from degp.tabular import read_table
 from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.model import predict_rows
 from degp.tabular.saving import load_model
-from tests.cli.commands import QUICK, assert_rejected, houses, names, run
+from degp.training import Ending
+from tests.cli.commands import QUICK, assert_rejected, houses, names, notes, run
 
 
 def test_defaults_are_those_of_the_estimators():
     command, estimator = (inspect.signature(f).parameters for f in (fitting.fit, DEGPRegressor))
-    for name in ("method", "members", "max_seconds", "max_epochs", "device", "noise"):
+    for name in ("preset", "method", "members", "max_seconds", "steps", "device", "noise"):
         assert command[name].default == estimator[name].default
     assert command["hidden"].default == ",".join(map(str, estimator["hidden_layers"].default))
 
@@ -28,7 +30,7 @@ def test_fit_reports_what_it_did_and_what_to_do_next(place, tmp_path):
         "'city': 3 categories, one-hot encoded",
         "of 60 missing, filled with the median",
         "α = ",
-        "validation NLL",
+        "held-out NLL",
         "Saved: ",
     ):
         assert phrase in done.stdout
@@ -99,3 +101,61 @@ def test_under_torchrun_only_the_first_rank_updates(place, tmp_path, monkeypatch
 
 def test_models_of_classes_cannot_be_updated(place):
     assert_rejected(run("update", place / "classes", place / "test.csv"), "only models of numbers")
+
+
+def test_a_fit_that_was_cut_off_says_so_everywhere(place, tmp_path):
+    model = tmp_path / "m"
+    command = ["fit", place / "train.csv", "--target", "price", "--out", model, *QUICK, "--max-seconds", "0.001"]
+    assert "Cut off by --max-seconds 0.001, at step 1 of 100" in run(*command).stdout
+    assert load_model(model).metadata["metrics"]["ending"] == "time"
+    assert load_model(model).estimator.ending_ == Ending.TIME
+    assert "Training was cut off" in run("evaluate", model, place / "test.csv", "--resamples", "5").stdout
+    page = tmp_path / "r.html"
+    run("report", model, place / "test.csv", "--out", page, "--resamples", "5")
+    assert "Training was cut off" in page.read_text() and "cut off by its time limit" in page.read_text()
+
+
+def test_a_fit_that_had_its_time_does_not(place, tmp_path):
+    done = run("fit", place / "train.csv", "--target", "price", "--out", tmp_path / "m", *QUICK, "--max-seconds", "99")
+    assert "Cut off" not in done.stdout
+    assert load_model(tmp_path / "m").estimator.ending_ == Ending.COMPLETE
+
+
+def test_columns_can_be_dropped(place, tmp_path):
+    command = ["fit", place / "train.csv", "--target", "price", "--out", tmp_path / "m", *QUICK]
+    done = run(*command, "--drop", "sold", "--drop", "age")
+    assert "'sold': left out, as requested" in done.stdout
+    assert load_model(tmp_path / "m").preprocessing.names == ("size", "city")
+    done = run("predict", tmp_path / "m", place / "test.csv", "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0 and not notes(done)
+
+
+def test_a_table_without_a_header(tmp_path):
+    table = houses(60, 1)[["price", "size", "age"]]
+    table.to_csv(tmp_path / "t.csv", index=False, header=False)
+    command = ["fit", tmp_path / "t.csv", "--target", "1", "--out", tmp_path / "m", *QUICK]
+    assert_rejected(run(*command), "add a header line, or fit with --header none")
+    assert run(*command, "--header", "none").exit_code == 0
+    assert load_model(tmp_path / "m").preprocessing.names == ("2", "3")
+    table[["size", "age"]].to_csv(tmp_path / "new.csv", index=False, header=False)
+    predictions = []
+    for name in ("t", "new"):
+        assert run("predict", tmp_path / "m", tmp_path / f"{name}.csv", "--out", tmp_path / "p.csv").exit_code == 0
+        predictions.append((tmp_path / "p.csv").read_text())
+    assert predictions[0] == predictions[1]
+
+
+def test_several_targets_from_fit_to_report(tmp_path):
+    for name, rows in (("train", 60), ("test", 40)):
+        houses(rows, rows).assign(rent=lambda frame: frame["price"] / 200).to_csv(tmp_path / f"{name}.csv", index=False)
+    train, test, model = tmp_path / "train.csv", tmp_path / "test.csv", tmp_path / "m"
+    done = run("fit", train, "--target", "price", "--target", "rent", "--out", model, *QUICK)
+    assert "'price': regression, because" in done.stdout and "'rent': regression, because" in done.stdout
+    assert run("predict", model, test, "--out", tmp_path / "p.csv").exit_code == 0
+    assert {"price_mean", "price_upper", "rent_mean", "rent_upper"} <= set(read_table(tmp_path / "p.csv"))
+    shown = run("evaluate", model, test, "--train", train, "--resamples", "5", "--json")
+    assert set(json.loads(shown.stdout)["targets"]) == {"price", "rent"}
+    done = run("report", model, test, "--out", tmp_path / "r.html", "--resamples", "5")
+    assert done.exit_code == 0, done.output
+    assert {"r-price.html", "r-rent.html"} <= set(names(tmp_path))
+    assert run("update", model, test).exit_code == 0

@@ -12,7 +12,7 @@ from tests.cli.commands import assert_rejected, houses, names, notes, run
 def test_predictions_of_numbers_are_those_of_the_estimator(place, tmp_path):
     run("predict", place / "numbers", place / "test.csv", "--out", tmp_path / "p.csv", "--level", "0.5", "--id", "id")
     written, model = pd.read_csv(tmp_path / "p.csv", dtype={"id": str}), load_model(place / "numbers")
-    inputs = model.preprocessing.transform(read_table(place / "test.csv"))
+    inputs = read_table(place / "test.csv")
     mean, std = model.estimator.predict(inputs, return_std=True)
     np.testing.assert_allclose(written[["mean", "total_std"]], np.stack([mean, std], 1), rtol=1e-7)
     np.testing.assert_allclose(written[["lower", "upper"]], model.estimator.predict_interval(inputs, 0.5), rtol=1e-7)
@@ -23,7 +23,7 @@ def test_predictions_of_numbers_are_those_of_the_estimator(place, tmp_path):
 def test_predictions_of_classes_are_those_of_the_estimator(place, tmp_path):
     run("predict", place / "classes", place / "test.csv", "--out", tmp_path / "p.csv")
     written, model = pd.read_csv(tmp_path / "p.csv"), load_model(place / "classes")
-    inputs = model.preprocessing.transform(read_table(place / "test.csv"))
+    inputs = read_table(place / "test.csv")
     probabilities = written[["probability_False", "probability_True"]].to_numpy()
     np.testing.assert_allclose(probabilities, model.estimator.predict_proba(inputs), rtol=1e-7)
     assert (written["prediction"] == (probabilities[:, 1] > 0.5)).all()

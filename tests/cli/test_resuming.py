@@ -2,10 +2,11 @@
 
 import pandas as pd
 
-from degp.tabular import fitting, read_table
+from degp.tabular import read_table
 from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.model import predict_rows
 from degp.tabular.saving import load_model
+from degp.training import loop
 from tests.cli.commands import QUICK, assert_rejected, names, run
 
 
@@ -25,7 +26,7 @@ class Interrupted:
 def test_an_interrupted_fit_is_resumed_bit_for_bit(place, tmp_path, monkeypatch):
     command = ["fit", place / "train.csv", "--target", "price", "--out", tmp_path / "model", *QUICK]
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "_score", Interrupted(fitting._score))
+        patch.setattr(loop, "_validate", Interrupted(loop._validate))
         stopped = run(*command)
     assert stopped.exit_code == 130
     assert "run the same command again" in stopped.stderr

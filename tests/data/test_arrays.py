@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from degp.data import as_batch, check_inputs
+from degp.data import as_batch, check_inputs, check_weights
 
 ROWS = [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
 
@@ -81,3 +81,20 @@ def test_inputs_and_targets_must_have_as_many_rows(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first
     with pytest.raises(ValueError, match="there are 3 rows of inputs and 2 of targets; check how the data were split"):
         as_batch(ROWS, [0, 1])
+
+
+@pytest.mark.parametrize("weights", [[1, 2, 3], np.array([0.5, 1.0, 1.5]), torch.tensor([2.0, 4.0, 6.0])])
+def test_weights_are_relative(weights):
+    assert_close(as_batch(ROWS, [0, 1, 2], weights).weights, torch.tensor([0.5, 1.0, 1.5]))
+
+
+def test_weights_of_one_stay_exact():
+    assert as_batch(ROWS, [0, 1, 2], [1.0, 1.0, 1.0]).weights.tolist() == [1.0, 1.0, 1.0]
+    assert as_batch(ROWS, [0, 1, 2]).weights is None
+
+
+def test_unusable_weights_are_refused():
+    with pytest.raises(ValueError, match=r"but 1 of 3 are not, the first is -1.0 in row 2; give a row"):
+        as_batch(ROWS, [0, 1, 2], [0, 1, -1])
+    with pytest.raises(ValueError, match="some weight must be positive, but all 2 are zero"):
+        check_weights(torch.zeros(2))

@@ -93,3 +93,15 @@ def test_validation_rows_are_independent_of_units(scale):
         for inputs in (table, table * torch.tensor([scale, 1, 1]))
     ]
     assert torch.equal(*parts)
+
+
+def test_the_weights_of_a_subset_have_mean_one_and_the_same_ratios():
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    data = Batch(normal(4, 2), normal(4, 1), weights=weights)
+    part = subset(data, torch.tensor([3, 0]))
+    assert part.population == 2
+    assert_close(part.weights, torch.tensor([1.6, 0.4]))
+    train, held_out = hold_out_rows(data, 0.5, generator=seeded())
+    for rows in (train, held_out):
+        original = weights[(data.inputs[None] == rows.inputs[:, None]).all(2).nonzero()[:, 1]]
+        assert_close(rows.weights, original / original.mean())

@@ -25,6 +25,22 @@ def test_constant_features_become_0_and_are_restored():
     assert_close(scale.undo(scale.apply(x)), x)
 
 
+def test_a_group_of_features_has_variance_1_and_its_categories_lie_equally_far_apart():
+    x = torch.eye(4, dtype=torch.float64)[[0] * 12 + [1] * 5 + [2] * 2]  # the fourth category is not among the rows
+    rows = torch.cat([torch.linspace(0, 9, 19, dtype=torch.float64)[:, None], x], 1)
+    scale = Standardiser.fit(rows).shared(rows, (0, 1, 1, 1, 1))
+    z = scale.apply(rows)
+    assert_close(z.var(0, correction=0)[1:].sum(), torch.tensor(1.0, dtype=z.dtype))
+    assert scale.std[0] == Standardiser.fit(rows).std[0]
+    distances = torch.pdist(scale.apply(torch.cat([torch.zeros(4, 1), torch.eye(4)], 1).double()))
+    assert_close(distances, distances[:1].expand(6))
+
+
+def test_features_in_groups_of_their_own_keep_their_scale(generator):
+    x = torch.randn(20, 3, generator=generator)
+    assert Standardiser.fit(x).shared(x, (0, 1, 2)) == Standardiser.fit(x)
+
+
 def test_new_rows_are_scaled_by_the_fitted_rows():
     scale = Standardiser.fit(torch.tensor([[0.0], [2.0]]))
     assert scale == Standardiser((1.0,), (1.0,))
@@ -53,3 +69,15 @@ def test_standardisers_reject_invalid_arguments():
         Standardiser((0.0,), (1.0,)).apply(torch.ones(2, 3))
     with pytest.raises(ValueError, match="one positive std for each feature"):
         Standardiser((0.0,), (0.0,))
+
+
+def test_a_weight_counts_how_often_its_row_occurs(generator):
+    x = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    counts = torch.tensor([0, 1, 2, 3, 1, 4])
+    weighted, repeated = Standardiser.fit(x, counts.double()), Standardiser.fit(x.repeat_interleave(counts, 0))
+    assert_close(weighted.mean, repeated.mean)
+    assert_close(weighted.std, repeated.std)
+
+
+def test_a_feature_that_varies_in_absent_rows_only_is_constant():
+    assert Standardiser.fit(torch.tensor([[5.0], [2.0], [2.0]]), torch.tensor([0.0, 1.0, 3.0])).std == (1,)

@@ -28,7 +28,7 @@ from degp.nets import mlp
 from degp.predictive import RegressionPredictive
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 
-QUICK = {"members": 4, "hidden_layers": (8,), "max_epochs": 5, "alpha": 0.1, "measurement_points": 8, "random_state": 0}
+QUICK = {"members": 4, "hidden_layers": (8,), "steps": 5, "alpha": 0.1, "measurement_points": 8, "random_state": 0}
 
 
 def random_labels(M, N, C, seed=0):

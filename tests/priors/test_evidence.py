@@ -15,6 +15,7 @@ from degp.priors.evidence import (
     _negative_log_evidence,
     most_likely_scales,
 )
+from tests.fixtures import seeded
 
 
 def double(value):
@@ -48,37 +49,61 @@ def test_the_evidence_is_the_marginal_likelihood_of_its_prior(targets):
     )  # the kernels round cosines near 1 differently
 
 
+WEIGHTS = {"alike": [1.0] * 8, "of their own": [0.1, 1.0, 2.5, 0.7, 1.3, 0.4, 4.0, 1.0]}
+weights = pytest.mark.parametrize("weights", [torch.tensor(w).double() for w in WEIGHTS.values()], ids=WEIGHTS)
+
+
+@weights
 @pytest.mark.parametrize("targets", [1, 3])
-def test_the_gradient_is_that_of_the_dense_evidence(targets):
+def test_the_gradient_is_that_of_the_dense_evidence(targets, weights):
     x, y = data(targets, rows=8)
     relevance = torch.tensor([0.5, 2.0, 0.1], dtype=torch.float64, requires_grad=True)
     noise = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
     gram = _gram(x * relevance, 2, double(0.3), double(1.7))
-    value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach())
+    value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
     surrogate = torch.autograd.grad((slope * gram).sum() + noise_slope * noise, (relevance, noise))
 
     gram = _gram(x * relevance, 2, double(0.3), double(1.7))
-    covariance = gram + (noise + JITTER * gram.diagonal().mean().detach()) * torch.eye(8)
+    covariance = gram + torch.diag(noise / weights + JITTER * gram.diagonal().mean().detach())
     normal = torch.distributions.MultivariateNormal(torch.zeros(8, dtype=torch.float64), covariance)
     dense = -sum(normal.log_prob(column) for column in y.mT)
     assert_close(value, dense.detach())
     assert_close(surrogate, torch.autograd.grad(dense, (relevance, noise)))
 
 
-def test_leave_one_out_is_leaving_each_row_out():
-    x, y = data(2, rows=7)
-    scales, noise = Scales(2, (1.0, 0.5, 2.0), 0.4, 1.3, 0.1), 0.1
-    gram = _gram(scales.apply(x), 2, double(0.4), double(1.3))
-    jitter = JITTER * float(gram.diagonal().mean())
+@weights
+def test_leave_one_out_is_leaving_each_row_out(weights):
+    x, y = data(2, rows=8)
+    gram = _gram(x, 2, double(0.4), double(1.3))
+    dense = gram + torch.diag(0.1 / weights + JITTER * gram.diagonal().mean())
     total = 0.0
-    for n in range(7):
-        rest = [m for m in range(7) if m != n]
-        exact = ExactGP.fit(scales.nngp(), scales.apply(x[rest]), y[rest], noise_variance=noise + jitter)
-        point = scales.apply(x[n : n + 1])
-        variance = float(exact.variance(point)) + noise + jitter
-        error = (y[n] - exact.mean(point)[0]).square()
-        total += (0.5 * (math.log(2 * math.pi * variance) + error / variance)).sum()
-    assert_close(_leave_one_out_nll(gram, y, double(noise)), total / 14, rtol=1e-6, atol=1e-6)
+    for n in range(8):
+        rest = [m for m in range(8) if m != n]
+        gain = torch.linalg.solve(dense[rest][:, rest], dense[rest, n])
+        variance = dense[n, n] - gain @ dense[rest, n]
+        error = (y[n] - gain @ y[rest]).square()
+        total += (0.5 * ((2 * math.pi * variance).log() + error / variance)).sum()
+    assert_close(_leave_one_out_nll(gram, y, double(0.1), weights), total / 16)
+
+
+def test_weights_of_one_change_no_scale_and_weights_of_zero_are_absent_rows():
+    x, y = data(rows=40)
+    ones, none = (most_likely_scales(x, y, 2, weights=w, generator=seeded()) for w in (torch.ones(40), None))
+    assert ones == none
+    kept = torch.arange(40) % 3 > 0
+    absent = most_likely_scales(x, y, 2, weights=kept.double(), generator=seeded())
+    removed = most_likely_scales(x[kept], y[kept], 2, generator=seeded())
+    assert absent.log_evidence == pytest.approx(removed.log_evidence, abs=1e-3)  # in another order
+    assert absent.relevance == pytest.approx(removed.relevance, rel=1e-2)
+
+
+def test_noise_is_that_of_a_row_of_weight_one():
+    """Half of the rows have ten times the noise variance, and say so by a tenth of the weight."""
+    x, y = data(rows=200, noise=0.0, features=1)
+    weights = torch.where(torch.arange(200) % 2 == 0, 1.0, 0.1).double()
+    noisy = y + 0.1 * torch.randn(200, 1, generator=torch.Generator().manual_seed(1)) / weights.sqrt()[:, None]
+    assert most_likely_scales(x, noisy, 2, weights=weights).noise_variance == pytest.approx(0.01, rel=0.4)
+    assert most_likely_scales(x, noisy, 2).noise_variance == pytest.approx(0.055, rel=0.4)
 
 
 def test_relevance_is_that_of_the_features_which_matter():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from degp.report import evaluate_classification, evaluate_regression
+from degp.report.verdict import training_rule
 from tests.report.cases import NAMES, class_case, classification, normal_case, regression, seeded
 
 
@@ -68,3 +69,27 @@ def test_errors_name_the_argument():
         evaluate_regression(mean, epistemic, variance, targets, level=90.0, generator=seeded())
     with pytest.raises(ValueError, match="one name for each of the 3 columns"):
         evaluate_classification(*class_case(10)[:3], ["ash"], generator=seeded())
+
+
+@pytest.mark.parametrize("evaluate", [regression, classification])
+def test_every_sample_counts_as_progress(evaluate):
+    ticks = []
+    evaluate(40, resamples=7, tick=lambda: ticks.append(1))
+    assert len(ticks) == 14
+
+
+def test_a_finding_about_the_model_makes_the_verdict_cautious():
+    cut = training_rule(40, 1000, 8.04)
+    for evaluate in (regression, classification):
+        assert evaluate()["verdict"]["headline"] == "Trust them"
+        verdict = evaluate(findings=[cut])["verdict"]
+        assert verdict["headline"] == "Trust them, with caution"
+        assert "after 8.04 s, at step 40 of 1000" in verdict["reasons"][-1]["text"]
+
+
+def test_drawn_predictions_are_inside_as_often_as_the_intervals_cover():
+    evaluation = regression(150)
+    drawn = evaluation["curves"]["predictions"]
+    assert sum(drawn["inside"]) / 150 == pytest.approx(evaluation["metrics"]["coverage_90"]["value"])
+    assert drawn["predicted"] == sorted(drawn["predicted"])
+    assert len(regression(1000)["curves"]["predictions"]["actual"]) == 200

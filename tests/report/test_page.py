@@ -30,7 +30,15 @@ def page(request, tmp_path):
         else (classification(), classification(sharpness=3.0))
     )
     path = tmp_path / "report.html"
-    return render_page(ours, baseline=theirs, data_summary=SUMMARY, title=HOSTILE, path=path, rows=ROWS)
+    return render_page(
+        ours,
+        baselines={"Trees": theirs, HOSTILE: theirs},
+        relevance={HOSTILE: 0.7, "$a$ & b": 0.3},
+        data_summary=SUMMARY,
+        title=HOSTILE,
+        path=path,
+        rows=ROWS,
+    )
 
 
 def test_page_is_self_contained(page):
@@ -48,13 +56,33 @@ def test_page_escapes_user_input(page):
 
 def test_page_shows_verdict_charts_rows_and_versions(page):
     html = page.read_text(encoding="utf-8")
-    assert "Trust them" in html and "plain deep ensemble" in html
+    assert "Trust them" in html and "Trees on the same rows: " in html
     charts = re.findall(r'<svg viewBox="[^"]+" role="img" aria-labelledby="(.+?)"><title id="(.+?)">', html)
-    assert len(charts) == (6 if "intervals cover" in html else 4)
+    assert len(charts) == (8 if "intervals cover" in html else 5)
     assert all(label == title for label, title in charts)
     names = re.findall(r'\bid="([^"]+)"', html)
     assert len(names) == len(set(names))
     assert "Least certain rows" in html and "torch" in html
+
+
+def test_the_verdict_and_the_metrics_come_before_the_columns(page):
+    html = page.read_text(encoding="utf-8")
+    headings = re.findall(r"<h2[^>]*>(.+?)</h2>", html)
+    assert headings[1] == "Metrics"
+    assert html.index("<caption>Columns") > html.index("Least certain rows")
+    assert ("Recall" in html) == ("Confusion matrix" in headings)
+
+
+def test_the_charts_show_the_first_baseline_and_at_most_twelve_columns(tmp_path):
+    pytest.importorskip("jinja2")
+    shares = {f"column {i}": 1 / 15 for i in range(15)}
+    path = tmp_path / "p.html"
+    rivals = {"Trees": regression(scale=2.0), "Lines": regression(scale=0.5)}
+    html = render_page(
+        regression(), baselines=rivals, relevance=shares, data_summary={}, title="t", path=path
+    ).read_text(encoding="utf-8")
+    assert ">trees<" in html and ">lines<" not in html
+    assert ">column 11<" in html and ">column 12<" not in html and ">3 others<" in html
 
 
 def test_page_is_reproducible(tmp_path):
@@ -78,8 +106,9 @@ def test_many_classes_list_the_most_frequent_confusions(tmp_path):
 
 
 def test_baseline_must_be_evaluated_on_the_same_rows(tmp_path):
-    with pytest.raises(ValueError, match="its rows is 30 and that of the evaluation is 40"):
-        render_page(regression(40), baseline=regression(30), data_summary={}, title="t", path=tmp_path / "p.html")
+    with pytest.raises(ValueError, match="the rows of 'Trees' is 30 and that of the evaluation is 40"):
+        rivals = {"Trees": regression(30)}
+        render_page(regression(40), baselines=rivals, data_summary={}, title="t", path=tmp_path / "p.html")
     assert not (tmp_path / "p.html").exists()
 
 
@@ -162,3 +191,14 @@ def entry(value, low, high, best="lower"):
 def test_a_metric_is_better_if_the_intervals_do_not_overlap(ours, theirs, better):
     (line,) = metric_lines({"metrics": {"nll": ours}}, {"metrics": {"nll": theirs}})
     assert [cell["better"] for cell in line["cells"]] == better
+
+
+def test_the_best_of_three_must_be_better_than_both_others():
+    def better(*entries):
+        (line,) = metric_lines(*({"metrics": {"nll": one}} for one in entries))
+        return [cell["better"] for cell in line["cells"]]
+
+    good, close, far = entry(1.0, 0.9, 1.1), entry(1.15, 1.05, 1.25), entry(2.0, 1.9, 2.1)
+    assert better(far, good, entry(1.5, 1.4, 1.6)) == [False, True, False]
+    assert better(far, good, close) == [False, False, False]
+    assert better(far, good, entry(None, None, None)) == [False, True, False]

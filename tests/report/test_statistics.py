@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch.testing import assert_close
 
-from degp.report.statistics import bootstrap_intervals, fraction_interval, poisson_binomial, rank_correlation
+from degp.report.evaluation import nothing
+from degp.report.statistics import (
+    Resampling,
+    bootstrap_intervals,
+    fraction_interval,
+    poisson_binomial,
+    rank_correlation,
+)
 from tests.report.cases import seeded
 
 
@@ -48,7 +55,7 @@ def test_bootstrap_intervals_cover_the_true_value():
         def rmse(rows, errors=errors):
             return errors[rows].square().mean().sqrt()[None]
 
-        low, high = bootstrap_intervals(rmse, rmse(slice(None)), 150, resamples=100, generator=generator)
+        low, high = bootstrap_intervals(rmse, rmse(slice(None)), 150, sampling=Resampling(100, generator, nothing))
         covered.append(low.item() <= 1 <= high.item())
     assert 0.88 <= sum(covered) / len(covered) <= 0.99
 
@@ -60,5 +67,5 @@ def test_bootstrap_intervals_of_a_biased_statistic_are_centred_on_its_value():
         return torch.tensor([len(rows.unique())], dtype=torch.float64)
 
     observed = distinct(torch.arange(200))
-    low, high = bootstrap_intervals(distinct, observed, 200, resamples=100, generator=seeded())
+    low, high = bootstrap_intervals(distinct, observed, 200, sampling=Resampling(100, seeded(), nothing))
     assert low.item() < 200 < high.item()

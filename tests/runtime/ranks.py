@@ -66,7 +66,7 @@ class Problem:
 
 PROBLEMS = {
     "mlp": Problem(
-        Batch(INPUTS, INPUTS.sin().sum(1, keepdim=True)),
+        Batch(INPUTS, INPUTS.sin().sum(1, keepdim=True), weights=torch.arange(N) / 12),
         {
             "apart": (partial(mlp, 3, [8], 1), lambda: None),
             "shared": (lambda: mlp(6, [5], 1), lambda: nn.Sequential(nn.Linear(3, 6), nn.Tanh())),
@@ -284,7 +284,7 @@ def regressor():
     from degp.tabular.estimators import DEGPRegressor
 
     table = np.random.default_rng(0).normal(size=(60, 3))
-    model = DEGPRegressor(members=4, hidden_layers=(8,), alpha=1.0, max_epochs=60, batch_size=60, random_state=0)
+    model = DEGPRegressor(members=4, hidden_layers=(8,), alpha=1.0, steps=60, batch_size=60, random_state=0)
     model.fit(table, np.sin(table).sum(1))
     return torch.tensor(np.stack(model.predict(table, return_std=True)))
 

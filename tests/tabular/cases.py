@@ -8,6 +8,8 @@ import pandas as pd
 from hypothesis import strategies as st
 
 from degp.tabular import TableWarning
+from degp.tabular.model import estimator_for, prepare
+from degp.tabular.saving import Model
 
 CELLS = {
     "floats": st.none() | st.floats(),
@@ -57,6 +59,16 @@ def houses(rows=60):
             "price": generator.normal(3, 1, rows),
         }
     )
+
+
+QUICK = {"members": 3, "hidden_layers": (8,), "steps": 75, "random_state": 0}
+
+
+def fitted(frame, target, *, settings=QUICK, **options):
+    """A model of a frame, trained for a moment."""
+    rows = prepare(frame, target, **options)
+    estimator = estimator_for(rows.target, settings).fit(rows.inputs, rows.targets)
+    return Model(estimator, rows.target, {})
 
 
 def transform_quietly(preprocessing, frame):

@@ -2,6 +2,23 @@
 
 import pytest
 
+from tests.tabular.cases import fitted, houses
+
+TARGETS = {"numbers": "price", "classes": "garden"}
+
+
+@pytest.fixture(scope="session")
+def models():
+    """A model of numbers and one of classes; tests leave them as they are."""
+    return {name: fitted(houses(), target) for name, target in TARGETS.items()}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """The path of a table in a folder of its own."""
+    houses().to_csv(tmp_path / "houses.csv", index=False)
+    return tmp_path / "houses.csv"
+
 
 @pytest.fixture
 def file(tmp_path):

@@ -1,113 +1,29 @@
-"""Models of tables: predictions and evaluations of rows and files, and what an update changes."""
+"""Models of tables: predictions of rows, what an update changes, and how new tables are read."""
 
-import warnings
+import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
-from degp.tabular import TableError, TableWarning, estimators, read_table
-from degp.tabular.model import (
-    estimator_for,
-    evaluate_rows,
-    plain_ensemble,
-    predict_file,
-    predict_rows,
-    prepare,
-    update_rows,
-    validation_nll,
-)
+from degp.tabular import TableError
+from degp.tabular.model import column_relevance, encode_rows, predict_rows, read_rows, update_rows, validation_nll
 from degp.tabular.saving import Model, ModelError
-from tests.tabular.cases import houses
-
-QUICK = {"members": 3, "hidden_layers": (8,), "max_epochs": 3, "random_state": 0}
-TARGETS = {"numbers": "price", "classes": "garden"}
-
-
-def fitted(frame, target):
-    rows = prepare(frame, target)
-    estimator = estimator_for(rows.target, QUICK).fit(rows.inputs, rows.targets)
-    return Model(estimator, rows.preprocessing, rows.target, {})
-
-
-@pytest.fixture(scope="module")
-def models():
-    """A model of numbers and one of classes."""
-    return {name: fitted(houses(), target) for name, target in TARGETS.items()}
-
-
-@pytest.fixture
-def table(tmp_path):
-    """The path of a table in a folder of its own."""
-    houses().to_csv(tmp_path / "houses.csv", index=False)
-    return tmp_path / "houses.csv"
-
-
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_file_is_predicted_in_chunks_as_at_once(name, suffix, models, table):
-    out = table.with_name(f"p{suffix}")
-    rows = predict_file(models[name], table, out, chunk_rows=7, id_column="sold")
-    written = pd.read_csv(out) if suffix == ".csv" else pd.read_parquet(out)
-    whole = predict_rows(models[name], read_table(table))
-    assert rows == len(written) == len(whole)
-    assert written["sold"].tolist() == houses()["sold"].tolist()
-    for column in whole:
-        if column != "prediction":
-            np.testing.assert_allclose(written[column], whole[column], rtol=1e-6, atol=1e-9)
-
-
-def test_a_bad_cell_in_a_late_chunk_leaves_no_file(models, table):
-    frame = houses().astype({"age": object})
-    frame.loc[59, "age"] = "old"
-    frame.to_csv(table, index=False)
-    with pytest.raises(TableError, match="row 59"):
-        predict_file(models["numbers"], table, table.with_name("p.csv"), chunk_rows=10)
-    assert [path.name for path in table.parent.iterdir()] == ["houses.csv"]
-
-
-def test_unusual_cells_are_counted_over_the_whole_file(models, table):
-    frame = houses().assign(pool=1)
-    frame.loc[::4, "city"] = ["Rome", "Bonn", "Rome"] * 5
-    frame.loc[5:40, "størrelse"] = np.nan
-    frame.to_csv(table, index=False)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        predict_file(models["numbers"], table, table.with_name("p.csv"), chunk_rows=7)
-    messages = sorted(str(warning.message) for warning in caught if issubclass(warning.category, TableWarning))
-    assert messages == [
-        "column 'city' has 15 cells in categories that training has not seen, such as 'Rome'; they count as none of "
-        "the 3 known ones",
-        "column 'størrelse' has 36 missing cells, but had none in training; they are filled in, and predictions for "
-        "these rows are less reliable",
-        "the table has columns that training did not have: 'pool'; they are ignored",
-    ]
-
-
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("task", ["predict", "evaluate"])
-def test_members_are_evaluated_once_per_call(name, task, models, monkeypatch):
-    calls = []
-    predict = estimators.predict
-    monkeypatch.setattr(estimators, "predict", lambda *a, **k: calls.append(1) or predict(*a, **k))
-    if task == "predict":
-        predict_rows(models[name], houses())
-    else:
-        evaluate_rows(models[name], houses(), resamples=3, generator=torch.Generator())
-    assert len(calls) == 1
+from tests.tabular.cases import fitted, houses
+from tests.tabular.conftest import TARGETS
 
 
 def test_predictions_are_those_of_the_estimator(models):
     frame = houses()
     numbers, classes = (models[name].estimator for name in TARGETS)
-    inputs = models["numbers"].preprocessing.transform(frame)
+    inputs = encode_rows(models["numbers"], frame)
     predicted, spread = predict_rows(models["numbers"], frame, level=0.5), numbers.uncertainty(inputs)
     np.testing.assert_allclose(predicted["mean"], numbers.predict(inputs))
     np.testing.assert_allclose(predicted["epistemic_std"] ** 2, spread.epistemic)
     np.testing.assert_allclose(predicted["total_std"] ** 2, spread.total)
     np.testing.assert_allclose(predicted[["lower", "upper"]], numbers.predict_interval(inputs, 0.5))
-    inputs = models["classes"].preprocessing.transform(frame)
+    inputs = encode_rows(models["classes"], frame)
     predicted, spread = predict_rows(models["classes"], frame), classes.uncertainty(inputs)
     np.testing.assert_allclose(predicted[["probability_no", "probability_yes"]], classes.predict_proba(inputs))
     np.testing.assert_allclose(predicted[["epistemic", "total"]], np.stack([spread.epistemic, spread.total], 1))
@@ -127,12 +43,70 @@ def test_an_update_reports_rows_and_reduces_the_epistemic_std():
     assert summary.epistemic_std[0] > summary.epistemic_std[1]
 
 
-def test_a_plain_ensemble_has_the_settings_of_the_model(models):
-    plain = plain_ensemble(models["numbers"], houses()).estimator
-    assert plain.get_params() == models["numbers"].estimator.get_params() | {"method": "de"}
+def test_a_model_without_its_target_predicts_and_cannot_be_updated(models):
+    bare = Model(models["numbers"].estimator, None, {})
+    pd.testing.assert_frame_equal(predict_rows(bare, houses()), predict_rows(models["numbers"], houses()))
+    with pytest.raises(ModelError, match="the name of the target's column must be known"):
+        update_rows(bare, houses())
 
 
-def test_a_model_without_its_preprocessing_cannot_read_tables(models):
-    bare = Model(models["numbers"].estimator, None, None, {})
-    with pytest.raises(ModelError, match="needs its preprocessing and its target"):
-        predict_rows(bare, houses())
+def test_predictions_of_several_targets_are_named_after_them():
+    frame = houses().assign(rent=lambda frame: frame["price"] + frame["størrelse"] / 50)
+    model = fitted(frame, ["price", "rent"])
+    predicted, inputs = predict_rows(model, frame, level=0.5), encode_rows(model, frame)
+    mean, std = model.estimator.predict(inputs, return_std=True)
+    interval = model.estimator.predict_interval(inputs, 0.5)
+    for place, name in enumerate(("price", "rent")):
+        np.testing.assert_allclose(predicted[f"{name}_mean"], mean[:, place])
+        np.testing.assert_allclose(predicted[f"{name}_total_std"], std[:, place])
+        np.testing.assert_allclose(predicted[[f"{name}_lower", f"{name}_upper"]], interval[:, place])
+    assert len(predicted.columns) == 10
+
+
+def test_an_update_of_several_targets_does_not_depend_on_their_units():
+    frame = houses().assign(rent=lambda frame: frame["price"] + frame["størrelse"] / 50)
+    summaries = []
+    for unit in (1.0, 1000.0):
+        scaled = frame.assign(rent=unit * frame["rent"])
+        summaries.append(update_rows(fitted(scaled, ["price", "rent"]), scaled[:30]))
+    np.testing.assert_allclose(summaries[0].rmse, summaries[1].rmse, rtol=1e-3)
+    np.testing.assert_allclose(summaries[0].epistemic_std, summaries[1].epistemic_std, rtol=1e-3)
+
+
+def test_the_relevance_of_a_column_is_its_share_of_the_squares(models):
+    count = len(models["numbers"].preprocessing.features)
+    model = with_relevance(models["numbers"], np.arange(1.0, count + 1))
+    shares, relevance = column_relevance(model), model.estimator.feature_relevance_
+    assert sum(shares.values()) == pytest.approx(1)
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)
+    assert shares["city"] / shares["age"] == pytest.approx((relevance["city"] / relevance["age"]) ** 2)
+
+
+def test_one_relevance_for_all_features_ranks_no_columns(models):
+    count = len(models["numbers"].preprocessing.features)
+    assert column_relevance(with_relevance(models["numbers"], np.full(count, 0.3))) is None
+
+
+def with_relevance(model, relevance):
+    """The model, with another relevance of its features."""
+    estimator = copy.copy(model.estimator)
+    estimator.scales_ = replace(estimator.scales_, relevance=tuple(relevance.tolist()))
+    return replace(model, estimator=estimator)
+
+
+def test_a_model_without_a_header_reads_tables_with_and_without_the_target(tmp_path):
+    frame = houses()[["price", "størrelse", "age"]]
+    numbered = frame.set_axis(["1", "2", "3"], axis=1)
+    model = fitted(numbered, "1", header=False)
+    expected = predict_rows(model, numbered)
+    for name, part in (("whole", frame), ("inputs", frame[["størrelse", "age"]])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False, header=False)
+        pd.testing.assert_frame_equal(predict_rows(model, read_rows(model, tmp_path / f"{name}.csv")), expected)
+    frame[["age"]].to_csv(tmp_path / "narrow.csv", index=False, header=False)
+    with pytest.raises(TableError, match="its 3 columns in the same order, or all but the target, but it has 1"):
+        read_rows(model, tmp_path / "narrow.csv")
+
+
+def test_a_column_is_not_both_predicted_and_dropped():
+    with pytest.raises(TableError, match="either predicted or dropped, but 'price' is to be both"):
+        fitted(houses(), "price", drop=["price"])

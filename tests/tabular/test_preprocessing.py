@@ -152,3 +152,21 @@ def test_record_of_another_form_is_rejected(change, message):
     record = Preprocessing.fit(houses(), "price").to_json()
     with pytest.raises(TableError, match=message):
         Preprocessing.from_json({**record, **change})
+
+
+def test_dropped_columns_are_ignored_without_a_word():
+    fitted = Preprocessing.fit(houses(), "price", drop=["city", "sold"])
+    assert not {"city", "sold"} & set(fitted.names)
+    assert "'city': left out, as requested" in fitted.notes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.transform(houses())
+    with pytest.raises(TableError, match="did you mean 'city' for 'cities'"):
+        Preprocessing.fit(houses(), "price", drop=["cities"])
+
+
+def test_records_without_a_word_about_headers_are_of_tables_that_have_one():
+    record = Preprocessing.fit(houses(), "price").to_json()
+    assert record.pop("header") is True
+    assert Preprocessing.from_json(record).header
+    assert not Preprocessing.from_json(record | {"header": False}).header

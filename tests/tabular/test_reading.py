@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import degp.tabular
 from degp.data import as_batch
-from degp.tabular import Preprocessing, TableError, Target, read_table, stream_table
+from degp.tabular import Preprocessing, TableError, TableWarning, Target, read_table, stream_table
+from degp.tabular.reading import numbered
 from tests.tabular.cases import houses
 
 
@@ -114,7 +115,7 @@ def test_booleans_with_missing_cells_are_read_again(file):
         (b"a,b\n1,caf\xe9\n", "latin.csv", r"must be UTF-8 text, but has the byte 0xe9 .*iconv -f latin1"),
         ("a,b\n1,2\n1,2,3\n", "ragged.csv", "Expected 2 fields in line 3, saw 3"),
         ("a,b\n1,2,3\n1,2,3\n", "wide.csv", "as many fields as the header"),
-        ("a\n1\n", "table.xlsx", r"must be a .csv, .tsv \(also .gz\) or .parquet file"),
+        ("a\n1\n", "table.xls", r"must be a .csv, .tsv \(also .gz\), .xlsx or .parquet file"),
         (b"not gzip", "table.csv.gz", "must be a readable table"),
         (gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:20], "cut.csv.gz", "must be a readable table"),
         (b"PAR1 nothing", "table.parquet", "must be a readable table"),
@@ -170,3 +171,55 @@ def test_a_long_table_streams_in_the_memory_of_a_chunk(tmp_path):
         most = max(most, resident_mebibytes())
     assert rows == 250_000
     assert most - start < 40  # the file has 50 MB, and in float64 the table would have 100
+
+
+def test_columns_without_a_header_are_named_by_their_places(file):
+    frame = read_table(file("1,a\n2,b\n"), names=numbered)
+    pd.testing.assert_frame_equal(frame, pd.DataFrame({"1": [1, 2], "2": ["a", "b"]}), check_dtype=False)
+    assert list(read_table(file("x,a\n"), ["2"], names=numbered)) == ["2"]
+
+
+@pytest.fixture
+def workbook(tmp_path):
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "houses.xlsx"
+    houses().to_excel(path, index=False)
+    return path
+
+
+def test_a_workbook_is_read_like_the_same_csv_file(workbook, tmp_path):
+    houses().to_csv(tmp_path / "houses.csv", index=False)
+    expected = read_table(tmp_path / "houses.csv")
+    pd.testing.assert_frame_equal(read_table(workbook), expected, check_dtype=False)
+    chunks = list(stream_table(workbook, ["price", "city"], chunk_rows=25))
+    assert [len(chunk) for chunk in chunks] == [25, 25, 10]
+    pd.testing.assert_frame_equal(pd.concat(chunks), expected[["price", "city"]], check_index_type=False)
+    assert read_table(workbook, text=["age"])["age"].iloc[1] == str(houses()["age"].iloc[1]).removesuffix(".0")
+
+
+def test_a_workbook_without_a_header(tmp_path):
+    pytest.importorskip("openpyxl")
+    pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}).to_excel(tmp_path / "t.xlsx", index=False, header=False)
+    assert read_table(tmp_path / "t.xlsx", names=numbered).to_dict("list") == {"1": [1, 2], "2": ["x", "y"]}
+    with pytest.raises(TableError, match="numbers only: '1', '5'; add a header line, or fit with --header none"):
+        pd.DataFrame([[1, 5], [2, 6]]).to_excel(tmp_path / "t.xlsx", index=False, header=False)
+        read_table(tmp_path / "t.xlsx")
+
+
+def test_only_the_first_sheet_is_read_and_that_is_said(workbook):
+    with pd.ExcelWriter(workbook, mode="a") as writer:
+        pd.DataFrame({"z": [1]}).to_excel(writer, sheet_name="other", index=False)
+    with pytest.warns(TableWarning, match="has 2 sheets, and the first, 'Sheet1', is read"):
+        assert "price" in read_table(workbook)
+
+
+def test_a_workbook_that_is_none_is_rejected(file):
+    pytest.importorskip("openpyxl")
+    with pytest.raises(TableError, match="must be a readable table"):
+        read_table(file("a,b\n1,2\n", "table.xlsx"))
+
+
+def test_a_workbook_needs_openpyxl(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ImportError, match=r"table.xlsx needs openpyxl: pip install openpyxl, or save it as .csv"):
+        read_table(file("a", "table.xlsx"))

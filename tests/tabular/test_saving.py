@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from degp.tabular import Preprocessing, Target, read_table, saving
+from degp.tabular import Preprocessing, Target, folders, read_table
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
-from degp.tabular.model import predict_rows
-from degp.tabular.saving import ModelError, _checksum, load_model, save_model
+from degp.tabular.evaluating import evaluate_rows
+from degp.tabular.folders import checksum
+from degp.tabular.model import predict_rows, prepare
+from degp.tabular.saving import ModelError, load_model, save_model
+from tests.tabular.cases import houses
 
-QUICK = {"members": 3, "hidden_layers": (8,), "alpha": 1.0, "max_epochs": 3, "random_state": 0}
+QUICK = {"members": 3, "hidden_layers": (8,), "alpha": 1.0, "steps": 3, "random_state": 0}
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.stack([X[:, 0] + 0.1 * X[:, 1], 5 - 3 * X[:, 2]], axis=1)
 WORDS = np.where(X[:, 0] > 0.5, "high", np.where(X[:, 0] < -0.5, "low", "middle"))
@@ -95,16 +98,71 @@ def test_names_of_features_are_restored(tmp_path):
     estimator = DEGPRegressor(**QUICK).fit(frame, Y[:, 0])
     loaded = load_model(save_model(tmp_path / "model", estimator)).estimator
     np.testing.assert_array_equal(loaded.predict(frame), estimator.predict(frame))
-    with pytest.raises(ValueError, match="feature names"):
+    with pytest.raises(ValueError, match="must have the columns 'a', but has 'z', 'b', 'c'"):
         loaded.predict(frame.rename(columns={"a": "z"}))
 
 
-def test_preprocessing_target_and_metrics_are_restored(regressor, tmp_path):
+def test_preprocessing_target_and_metrics_are_restored(tmp_path):
     frame = pd.DataFrame({"x": X[:, 0], "colour": np.where(X[:, 1] > 0, "red", "blue"), "y": Y[:, 0]})
     target, preprocessing = Target.fit(frame, "y"), Preprocessing.fit(frame, "y")
-    save_model(tmp_path / "m", regressor, preprocessing=preprocessing, target=target, metrics={"nll": 0.5})
+    estimator = DEGPRegressor(**QUICK).fit(preprocessing.encode(frame), Y[:, 0])
+    save_model(tmp_path / "m", estimator, target=target, metrics={"nll": 0.5})
     model = load_model(tmp_path / "m")
     assert (model.preprocessing, model.target, model.metadata["metrics"]) == (preprocessing, target, {"nll": 0.5})
+
+
+@pytest.mark.parametrize("estimator, target", [(DEGPRegressor, "price"), (DEGPClassifier, "garden")])
+def test_a_table_is_predicted_bit_for_bit_equally_after_loading(estimator, target, tmp_path):
+    frame = houses()
+    rows, y = frame.drop(columns=target), frame[target]
+    fitted = estimator(**QUICK).fit(rows, y)
+    loaded = estimator.load(fitted.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict(rows), fitted.predict(rows))
+    np.testing.assert_array_equal(loaded.uncertainty(rows).total, fitted.uncertainty(rows).total)
+    np.testing.assert_array_equal(loaded.feature_names_in_, fitted.feature_names_in_)
+    assert loaded.preprocessing_ == fitted.preprocessing_ and loaded.n_features_in_ == fitted.n_features_in_
+    assert vars(loaded).keys() == vars(fitted).keys()
+    assert loaded.feature_relevance_ == fitted.feature_relevance_
+
+
+def test_sets_of_classes_are_restored_bit_for_bit(tmp_path):
+    fitted = DEGPClassifier(**QUICK).fit(X, WORDS).conformalize(X[:20], WORDS[:20])
+    loaded = DEGPClassifier.load(fitted.save(tmp_path / "model"))
+    for level in (0.3, 0.6, 0.9):
+        np.testing.assert_array_equal(
+            loaded.predict_set(X, level, conformal=True), fitted.predict_set(X, level, conformal=True)
+        )
+
+
+@pytest.mark.parametrize("target", ["price", "garden"])
+def test_what_an_estimator_saved_the_command_line_reads(target, tmp_path):
+    frame = houses()
+    kind = DEGPRegressor if target == "price" else DEGPClassifier
+    fitted = kind(**QUICK).fit(frame.drop(columns=target), frame[target])
+    model = load_model(fitted.save(tmp_path / "model"))
+    assert (model.target.name, model.target.task) == (target, "regression" if target == "price" else "classification")
+    predicted = predict_rows(model, frame)
+    column = "mean" if target == "price" else "prediction"
+    np.testing.assert_array_equal(predicted[column], fitted.predict(frame.drop(columns=target)))
+    assert evaluate_rows(model, frame, resamples=3, generator=torch.Generator())[target]["rows"] == len(frame)
+
+
+@pytest.mark.parametrize("target", ["price", "garden"])
+def test_what_the_command_line_saved_an_estimator_reads(target, tmp_path):
+    frame = houses()
+    rows = prepare(frame, target)
+    kind = DEGPRegressor if target == "price" else DEGPClassifier
+    estimator = kind(**QUICK).fit(rows.inputs, rows.targets)
+    loaded = kind.load(save_model(tmp_path / "model", estimator, target=rows.target))
+    same = kind(**QUICK).fit(frame.drop(columns=target), frame[target])
+    new = frame.drop(columns=target)
+    np.testing.assert_array_equal(loaded.predict(new), same.predict(new))
+    assert loaded.target_name_ == target
+
+
+def test_a_model_is_loaded_by_its_own_class(folder):
+    with pytest.raises(ModelError, match="of a DEGPClassifier, but it is of a DEGPRegressor; load it by DEGPRegressor"):
+        DEGPClassifier.load(folder)
 
 
 def test_loaded_estimator_can_be_fitted_again(folder, regressor):
@@ -137,7 +195,7 @@ def test_a_failed_replacement_leaves_the_old_model(step, folder, regressor, monk
         raise OSError("no space left on device")
 
     other = DEGPRegressor(**QUICK).fit(X, Y[:, 1])
-    monkeypatch.setattr(saving, step, fail)
+    monkeypatch.setattr(folders, step, fail)
     with pytest.raises(OSError, match="no space"):
         save_model(folder, other)
     np.testing.assert_array_equal(load_model(folder).estimator.predict(X), regressor.predict(X))
@@ -177,7 +235,7 @@ def edit(folder, **changes):
     """Changes values in model.json together with its checksum; returns the old content."""
     metadata = json.loads((folder / "model.json").read_text())
     other = metadata | changes
-    (folder / "model.json").write_text(json.dumps(other | {"checksum": _checksum(other)}))
+    (folder / "model.json").write_text(json.dumps(other | {"checksum": checksum(other)}))
     return metadata
 
 
@@ -193,11 +251,31 @@ def test_other_white_space_is_accepted(folder, regressor):
     np.testing.assert_array_equal(load_model(folder).estimator.predict(X), regressor.predict(X))
 
 
+FILES = Path(__file__).parent / "files"
+
+
+@pytest.mark.parametrize("schema", [1, 3])
 @pytest.mark.parametrize("name", ["numbers", "classes"])
-def test_models_of_the_first_schema_still_load(name):
-    place = Path(__file__).parent / "files" / "schema-1"
+def test_models_of_earlier_schemas_still_load(name, schema):
+    place = FILES / f"schema-{schema}"
     predictions = predict_rows(load_model(place / name), read_table(place / "rows.csv"))
     pd.testing.assert_frame_equal(predictions, pd.read_csv(place / f"{name}.csv"), rtol=1e-6)
+
+
+@pytest.mark.parametrize("schema", [1, 3])
+def test_models_of_earlier_schemas_are_estimators(schema):
+    place = FILES / f"schema-{schema}"
+    rows = read_table(place / "rows.csv")
+    means = DEGPRegressor.load(place / "numbers").predict(rows)
+    np.testing.assert_allclose(means, pd.read_csv(place / "numbers.csv")["mean"], rtol=1e-6)
+    labels = DEGPClassifier.load(place / "classes").predict(rows)
+    assert labels.tolist() == pd.read_csv(place / "classes.csv")["prediction"].tolist()
+
+
+def test_an_estimator_of_numbers_of_schema_3_still_loads():
+    saved = pd.read_csv(FILES / "schema-3" / "plain.csv")
+    loaded = DEGPRegressor.load(FILES / "schema-3" / "plain")
+    np.testing.assert_allclose(loaded.predict(saved[["noise", "size"]]), saved["mean"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

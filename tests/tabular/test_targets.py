@@ -125,3 +125,28 @@ def test_unseen_label_with_a_trailing_dot_gets_a_hint(known, new, hint):
     target = Target.fit(pd.DataFrame({"y": known}), "y", "classification")
     with pytest.raises(TableError, match=hint):
         target.split(pd.DataFrame({"y": ["other", new]}))
+
+
+def test_several_targets_are_columns_of_numbers():
+    frame = pd.DataFrame({"a": [1.5, 2.5, None, 4.5], "b": [0.5, None, 1.5, 2.5], "x": range(4)})
+    target = Target.fit(frame, ["b", "a"])
+    rows, targets = target.split(frame)
+    assert list(rows["x"]) == [0, 3] and targets.tolist() == [[0.5, 1.5], [2.5, 4.5]]
+    assert target.name == "b, a"
+    assert "2 of 4 rows have no 'b' or 'a' and are left out" in target.notes
+    assert Target.from_json(target.to_json()) == target
+
+
+def test_classes_cannot_be_one_of_several_targets():
+    frame = pd.DataFrame({"a": [1.5, 2.5], "b": ["x", "y"]})
+    with pytest.raises(TableError, match="must all be numbers, but 'b' has classes; fit a model of its own for it"):
+        Target.fit(frame, ["a", "b"])
+    with pytest.raises(TableError, match="targets must be different columns"):
+        Target.fit(frame, ["a", "a"])
+
+
+def test_records_of_one_name_can_still_be_read():
+    record = {"schema": 1, "name": "y", "task": "classification", "labels": ["a", "b"], "notes": []}
+    assert Target.from_json(record) == Target(("y",), "classification", ("a", "b"))
+    with pytest.raises(TableError, match="must have schema 1 or 2, but this one has 3"):
+        Target.from_json(record | {"schema": 3})

@@ -55,6 +55,19 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.parametrize(
+    "options, steps",
+    [
+        ({"seconds": 1e-9}, [1, 2, 3, 4]),  # time passes in every step
+        ({"seconds": 3600.0}, [4]),
+        ({"seconds": 3600.0, "every": 2}, [2, 4]),
+    ],
+)
+def test_checkpoints_are_due_by_time_as_well_as_by_steps(options, steps, tmp_path):
+    train(tmp_path, 2, keep=9, **options)
+    assert sorted({int(name.split("-")[1]) for name in names(tmp_path)}) == steps
+
+
 def names(folder):
     return sorted(path.name for path in Path(folder).iterdir())
 
@@ -292,6 +305,7 @@ def test_only_the_newest_are_kept(tmp_path):
     "options, message",
     [
         ({"every": 0}, "every counts steps and must be at least 1, but it is 0"),
+        ({"seconds": 0.0}, "seconds between checkpoints must be positive, but they are 0.0"),
         ({"keep": 0}, "keep is .* at least 1, but it is 0"),
     ],
 )

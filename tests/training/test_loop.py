@@ -29,7 +29,7 @@ from degp.nets import mlp, mlp_features
 from degp.priors import NNGP, MonteCarloNNGP
 from degp.priors.penalty import no_penalty
 from degp.runtime.execution import Loop, Vmap
-from degp.training import EarlyStopping, Plan, TrainState
+from degp.training import EarlyStopping, Ending, Plan, TrainState, progress
 from degp.training.checkpoints import CheckpointError
 from degp.training.step import require_finite, train_step
 from degp.typing import Batch
@@ -347,7 +347,7 @@ def linear():
 def test_batches_are_even_and_cover_every_point_once(batch_size, sizes):
     inputs = torch.arange(11.0)[:, None].expand(-1, 3)
     method = Recorder()
-    fit(linear(), Batch(inputs, inputs[:, :1]), method, epochs=2, batch_size=batch_size)
+    fit(linear(), Batch(inputs, inputs[:, :1], weights=inputs[:, 0] / 5), method, epochs=2, batch_size=batch_size)
     assert [len(batch) for batch in method.batches] == sizes * 2
     epochs = [
         torch.cat([b.inputs[:, 0] for b in half])
@@ -355,10 +355,11 @@ def test_batches_are_even_and_cover_every_point_once(batch_size, sizes):
     ]
     assert all(torch.equal(rows.sort().values, inputs[:, 0]) for rows in epochs)
     assert all(torch.equal(batch.inputs[:, :1], batch.targets) for batch in method.batches)
+    assert all(torch.equal(batch.inputs[:, 0] / 5, batch.weights) for batch in method.batches)
     assert len(sizes) == 1 or not torch.equal(*epochs)
 
 
-@pytest.mark.parametrize("most, sizes", [(1, [4]), (2, [4, 4]), (3, [4, 4, 3]), (9, [4, 4, 3])])
+@pytest.mark.parametrize("most, sizes", [(1, [4]), (2, [4, 4]), (3, [4, 4, 3]), (5, [4, 4, 3]), (9, [4, 4, 3] * 3)])
 def test_an_epoch_may_have_some_batches_only_of_rows_drawn_anew(most, sizes):
     inputs = torch.arange(11.0)[:, None].expand(-1, 3)
     method, count = Recorder(), 20
@@ -371,8 +372,22 @@ def test_an_epoch_may_have_some_batches_only_of_rows_drawn_anew(most, sizes):
     rows = [torch.cat([b.inputs[:, 0] for b in method.batches[i :: len(sizes)]]).tolist() for i in range(len(sizes))]
     for epoch in range(count):
         own = [value for i, size in enumerate(sizes) for value in rows[i][epoch * size : (epoch + 1) * size]]
-        assert len(set(own)) == sum(sizes)  # none twice within an epoch
+        passes = max(1, len(sizes) // 3)
+        assert len(set(own)) == sum(sizes) / passes  # none twice within a pass over the data
     assert {value for own in rows for value in own} == set(range(11))
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        ([1.0, -2.0, 1.0], "weights must be finite and not negative, but 1 of 3 are not, the first is -2.0 in row 1;"),
+        ([1.0, 1.0, float("nan")], "but 1 of 3 are not, the first is nan in row 2; give a row that should not count"),
+        ([0.0, 0.0, 0.0], "some weight must be positive, but all 3 are zero; leave weights out to count all"),
+    ],
+)
+def test_weights_that_count_nothing_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        fit(linear(), Batch(INPUTS[:3], INPUTS[:3, :1], weights=torch.tensor(weights)), Recorder(), epochs=1)
 
 
 def test_penalties_are_per_point_of_the_whole_set():
@@ -447,12 +462,30 @@ def test_no_epochs_train_nothing():
     assert all(torch.equal(value, before[name]) for name, value in ensemble.state_dict().items())
 
 
-def test_progress_is_shown_on_request_only(capsys):
-    fit(linear(), REAL, de(Gaussian()), epochs=2)
-    fit(linear(), REAL, de(Gaussian()), epochs=2, progress=False)
+def test_progress_counts_all_steps_and_is_shown_on_request_only(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    fit(linear(), REAL, de(Gaussian()), epochs=2, batch_size=SIZE)
+    fit(linear(), REAL, de(Gaussian()), epochs=2, batch_size=SIZE, progress=False)
     assert capsys.readouterr() == ("", "")
-    fit(linear(), REAL, de(Gaussian()), epochs=2, progress=True)
-    assert "epoch" in capsys.readouterr().err
+    fit(linear(), REAL, de(Gaussian()), epochs=2, batch_size=SIZE, progress=True)
+    shown = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == [f"step {step} of 6" for step in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    "plan, ending",
+    [
+        (Plan(2), Ending.COMPLETE),
+        (Plan(2, max_seconds=60.0), Ending.COMPLETE),
+        (Plan(10**6, max_seconds=0.01), Ending.TIME),
+        (Plan(9, stop=lambda history: len(history) == 2), Ending.STOPPED),
+        (Plan(9, early_stopping=EarlyStopping("validation/loss", patience=1)), Ending.CONVERGED),
+        (Plan(2, early_stopping=EarlyStopping("validation/loss", patience=9), max_seconds=1e-9), Ending.TIME),
+    ],
+)
+def test_the_history_says_why_the_run_ended(plan, ending):
+    history = fit(linear(), REAL, de(Gaussian()), plan, validation=lambda ensemble: {"loss": 1.0})
+    assert history.ending == ending
 
 
 def test_a_likelihood_that_no_optimiser_trains_is_told_of():
@@ -481,7 +514,11 @@ def test_the_default_optimiser_trains_everything_that_may_be_trained():
     history = fit(ensemble, REAL, method, epochs=1)
     after = {**ensemble.state_dict(), **method.state_dict()}
     assert history.last["learning_rate"] == 1e-3
-    assert {n for n in after if torch.equal(after[n], before[n])} == {"stacked.0.weight", "stacked.0.bias"}
+    assert {n for n in after if torch.equal(after[n], before[n])} == {
+        "stacked.0.weight",
+        "stacked.0.bias",
+        "likelihood.floor",
+    }
     assert not ensemble.training
 
 

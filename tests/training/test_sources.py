@@ -109,9 +109,39 @@ def test_an_interrupted_epoch_of_a_loader_resumes_with_the_batches_that_remain(e
     assert_close(resumed, expected, rtol=0, atol=0)
 
 
-def test_epochs_may_be_bounded():
-    _, history = trained(DataLoader(DATASET, 2), plan=Plan(2, batches_per_epoch=3))
-    assert history.column("step") == [3, 6]
+@pytest.mark.parametrize("most, steps", [(3, 3), (5, 5), (9, 5), (11, 10)])
+def test_epochs_have_about_the_batches_that_are_wanted(most, steps):
+    """Fewer than the loader has, or several passes over it."""
+    _, history = trained(DataLoader(DATASET, 2), plan=Plan(2, batches_per_epoch=most))
+    assert history.column("step") == [steps, 2 * steps] and history.planned == 2 * steps
+
+
+def test_passes_of_an_epoch_have_different_orders():
+    seen = []
+
+    class Recorder(methods.DEGP):
+        def loss(self, outputs, weights, batch, prepared, **options):
+            seen.append(batch.inputs)
+            return super().loss(outputs, weights, batch, prepared, **options)
+
+    plan, method = Plan(1, batches_per_epoch=8), Recorder(METHOD.likelihood, METHOD.prior)
+    trained(shuffled(), plan=plan, method=method)
+    first, second = torch.cat(seen[:4]), torch.cat(seen[4:])
+    assert not torch.equal(first, second)
+    assert_close(first[first[:, 0].argsort()], second[second[:, 0].argsort()], rtol=0, atol=0)
+
+
+def test_a_stream_of_unknown_length_has_one_pass_per_epoch_and_no_planned_steps():
+    _, history = trained(Repeatable([(X, Y)] * 3), plan=Plan(2, batches_per_epoch=9), population=10)
+    assert history.column("step") == [3, 6] and history.planned == 0
+
+
+def test_weights_of_a_streams_batches_are_those_of_the_points():
+    w = torch.linspace(0.1, 2, 10)
+    expected, _ = trained(Batch(X, Y, weights=w), plan=Plan(3))
+    assert_close(trained([Batch(X, Y, weights=w)], plan=Plan(3))[0], expected)
+    with pytest.raises(ValueError, match=r"weights must be finite and not negative, but 10 of 10 are not"):
+        trained([Batch(X, Y, weights=-w)])
 
 
 def test_validation_may_come_in_batches():

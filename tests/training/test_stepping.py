@@ -10,8 +10,9 @@ from degp.methods import Memberwise
 from degp.priors import no_penalty
 from degp.runtime.execution import Loop
 from degp.training import Eager, TrainState
+from degp.training.stepping import Timed
 
-DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None])
+DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None], weights=torch.arange(6.0) / 2.5)
 
 
 class Recorder(Memberwise):
@@ -41,8 +42,10 @@ def test_the_transform_is_applied_to_the_rows_of_the_batch():
     assert_close(batch.targets, torch.tensor([[4.0], [1.0]]))
 
 
-def test_batches_keep_the_population():
-    assert advance([4, 1])[0].population == 6
+def test_batches_keep_the_population_and_their_weights():
+    batch, _ = advance([4, 1])
+    assert batch.population == 6
+    assert_close(batch.weights, torch.tensor([4.0, 1.0]) / 2.5)
 
 
 def test_networks_run_in_the_given_precision():
@@ -68,6 +71,35 @@ def test_accumulated_gradients_are_those_of_the_parts(parts):
     assert_close(accumulated, expected)
 
 
+def test_parts_have_their_points_weights():
+    ensemble, method = Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop()), Recorder()
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.0)
+    state = TrainState(ensemble, method, [optimizer], [], torch.Generator())
+    Eager(accumulate=2).start(state, DATA, 3)(torch.tensor([5, 0, 5]))
+    assert [batch.weights.tolist() for batch, _ in method.seen] == [[2.0, 0.0], [2.0]]
+
+
 def test_parts_are_counted_from_one():
     with pytest.raises(ValueError, match="accumulate is a number of parts and must be at least 1, but it is 0"):
         Eager(accumulate=0)
+
+
+def test_timed_steps_are_the_same_steps_called_through_a_function():
+    calls = []
+
+    def call(work):
+        calls.append("before")
+        return work()
+
+    def transform(inputs, generator):
+        return 10 * inputs
+
+    timed = Timed(Eager(transform, even=True), call)
+    assert timed.transform is transform and timed.even
+    ensemble, method = Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop()), Recorder()
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.0)
+    step = timed.start(TrainState(ensemble, method, [optimizer], [], torch.Generator()), DATA, 2)
+    assert not calls
+    step(torch.tensor([4, 1]))
+    assert_close(method.seen[0][0].inputs, torch.tensor([[40.0], [10.0]]))
+    assert calls == ["before"]

@@ -12,6 +12,7 @@ from degp.nets import mlp
 from degp.runtime.distributed import ALONE, Group, Mesh
 from degp.runtime.execution import CompiledForTraining, Vmap
 from degp.training import Captured, CheckpointError, Checkpoints, Eager
+from degp.training import progress as progress_module
 from degp.training.transform import identity
 from degp.vision import Backbone, PriorNetworks, class_scores, fitting, initialise, train, weight_norm
 from tests.vision.cases import CLASSES, METHODS, SETS, example, features, recipe, state, trained
@@ -118,6 +119,7 @@ def test_a_strategy_compiled_for_training_is_plain_in_evaluation():
 
 @pytest.mark.parametrize("progress", [True, False, None])
 def test_long_evaluations_show_progress(monkeypatch, capsys, progress):
-    monkeypatch.setattr(fitting, "BAR_AFTER", 0.0)
+    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
     example("de").outputs(SETS.test.inputs, batch_size=8, progress=progress)
-    assert (f"/{len(SETS.test)} [" in capsys.readouterr().err) == bool(progress)  # the output is no terminal
+    shown = f"image {len(SETS.test)} of {len(SETS.test)}: " in capsys.readouterr().err
+    assert shown == bool(progress)  # the output is no terminal

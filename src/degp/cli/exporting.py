@@ -40,10 +40,10 @@ def export(
         path = export_onnx(loaded.estimator, onnx, dtype=torch.float64 if double else torch.float32)
     except ImportError as error:
         raise ValueError(str(error)) from None
-    names = list(loaded.preprocessing.features) if loaded.preprocessing is not None else []
+    names = list(loaded.preprocessing.features)
     difference = _difference(loaded.estimator, path)
     line(f"Saved: {path}", log)
-    line(f"  takes features (rows, {loaded.estimator.n_features_in_}){', in this order:' if names else ''}", log)
+    line(f"  takes features (rows, {len(names)}), in this order:", log)
     for place, name in enumerate(names):
         line(f"  {place:5}  {name!r}", log)
     if difference is not None:

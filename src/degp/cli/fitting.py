@@ -1,7 +1,7 @@
 """`degp fit` and `degp update`: train a model on a table, and condition it on new labels."""
 
+import math
 import shlex
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -29,15 +29,31 @@ ADVANCED = "Advanced"
 
 
 def fit(
-    table: Annotated[Path, typer.Argument(help="A .csv, .tsv (also .gz) or .parquet file.", show_default=False)],
-    target: Annotated[list[str], typer.Option(help="The column to predict.", show_default=False)],
+    table: Annotated[Path, typer.Argument(help="A .csv, .tsv (also .gz), .xlsx or .parquet file.", show_default=False)],
+    target: Annotated[
+        list[str],
+        typer.Option(help="The column to predict; repeat it for several columns of numbers.", show_default=False),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the model; a model there is replaced.", show_default=False)],
+    drop: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out; can be repeated.", show_default=False)
+    ] = None,
+    header: Annotated[
+        Literal["first", "none"],
+        typer.Option(help="The first line names the columns; or there are no names, and columns are called 1, 2, …"),
+    ] = "first",
     task: Annotated[
         Literal["regression", "classification"] | None,
         typer.Option(help="By default inferred from the target's values.", show_default=False),
     ] = None,
     method: Annotated[Kind, typer.Option(help="DE-GP, or one of its baselines.")] = Kind.DEGP,
-    members: Annotated[int, typer.Option(min=2, help="Networks in the ensemble.")] = 16,
+    preset: Annotated[
+        Literal["fast", "default", "best"],
+        typer.Option(help="How much to train: fast costs a sixth of default, best six times as much."),
+    ] = "default",
+    members: Annotated[
+        int | None, typer.Option(min=2, help="Networks in the ensemble; by default the preset's.", show_default=False)
+    ] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Train no longer than this.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For everything random.")] = 0,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to train.")] = "cpu",
@@ -46,9 +62,15 @@ def fit(
         typer.Option(help="Noise of a real target: one variance, or one per row.", rich_help_panel=ADVANCED),
     ] = "constant",
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.", rich_help_panel=ADVANCED)] = "64,64",
-    max_epochs: Annotated[
-        int, typer.Option(min=1, help="Passes over the table, of at most 32 batches each.", rich_help_panel=ADVANCED)
-    ] = 1000,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Steps of the optimiser; by default the preset's.",
+            show_default=False,
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -58,56 +80,36 @@ def fit(
     `torchrun --nproc-per-node=4 -m degp fit …` the networks are distributed over four processes.
     """
     from degp.runtime.distributed import start
-    from degp.tabular import read_table
-    from degp.tabular.model import estimator_for, prepare, validation_nll
-    from degp.tabular.saving import check_destination, save_model
+    from degp.tabular.model import estimator_for
 
-    column, widths = _single(target), _widths(hidden)
-    _check_time(max_seconds)
-    _check_device(device)
-    mesh = start(device=device)
-    log = Console(stderr=json, quiet=quiet or not mesh.is_first)
-    check_destination(out)
-    if mesh.is_first:
-        require_writable(out.parent)  # an interrupted fit is saved next to the model
-        _require_writable(out)
-    rows = prepare(read_table(table), column, task)
-    _describe(rows, log)
-    settings = {
+    settings: dict[str, Any] = {
+        "preset": preset,
+        "steps": steps,
         "method": method.value,
         "members": members,
-        "hidden_layers": widths,
+        "hidden_layers": _widths(hidden),
         "noise": noise,
         "random_state": seed,
         "device": device,
     }
-    run = settings | {"hidden_layers": list(widths), "target": column, "task": rows.target.task}
-    partial = partial_of(out)
-    try:
-        with _resumable(mesh, partial, run | {"table": file_digest(table)}) as epochs_done:
-            if epochs_done:
-                line(f"Resuming from epoch {epochs_done} of {partial}.", log)
-            limits = {"max_epochs": max_epochs, "max_seconds": max_seconds}
-            shown = {"checkpoint": str(partial), "verbose": not log.quiet and sys.stderr.isatty()}
-            estimator = estimator_for(rows.target, settings | limits | shown)
-            estimator.fit(rows.inputs, rows.targets)
-            if not mesh.is_first:
-                return
-            estimator.set_params(checkpoint=None, verbose=False)
-            metrics = {
-                "rows": len(rows.inputs),
-                "validation_nll": validation_nll(estimator),
-                "epochs": estimator.n_iter_,
-                "seconds": estimator.history_[-1]["seconds"],  # including those before an interruption
-            }
-            save_model(out, estimator, preprocessing=rows.preprocessing, target=rows.target, metrics=metrics)
-    except KeyboardInterrupt:
-        if mesh.is_first:
-            _report_interruption(partial)
-        raise typer.Exit(130) from None
-    _conclude(estimator, out, metrics, log)
+    _check_time(max_seconds)
+    _check_device(device)
+    mesh = start(device=device)
+    log = Console(stderr=json, quiet=quiet or not mesh.is_first)
+    _check_destination(out, mesh)
+    rows = _training_rows(table, target, task, drop=drop or [], header=header == "first")
+    _describe(rows, log)
+    limits = {"max_seconds": max_seconds, "verbose": not log.quiet}
+    estimator = estimator_for(rows.target, settings | limits)
+    run = settings | {"hidden_layers": list(settings["hidden_layers"]), "task": rows.target.task}
+    run |= {"target": target if len(target) > 1 else target[0], "table": file_digest(table)}
+    run |= {"drop": sorted(drop)} if drop else {}
+    metrics = _train_and_save(estimator, rows, out, run, mesh, log)
+    if not mesh.is_first:
+        return
+    _conclude(estimator, table, out, metrics, log)
     if json:
-        facts = {"model": str(out), "task": rows.target.task, "target": column, "method": method.value}
+        facts = {"model": str(out), "task": rows.target.task, "target": run["target"], "method": method.value}
         outcome = {"alpha": estimator.alpha_, "notes": [*rows.target.notes, *rows.preprocessing.notes]}
         print_json(facts | metrics | outcome)
 
@@ -125,28 +127,82 @@ def update(
 
     Pass each label once, and none of the training table: it would count twice.
     """
-    from degp.tabular import read_table
-    from degp.tabular.model import text_columns, update_rows
+    from degp.tabular.model import read_rows, target_of, update_rows
     from degp.tabular.saving import check_destination, load_model, save_model
 
     log, place = Console(stderr=json, quiet=quiet), check_destination(out or model)
     _require_writable(place)
     loaded = load_model(model)
-    moved = update_rows(loaded, read_table(table, text=text_columns(loaded)))
+    moved = update_rows(loaded, read_rows(loaded, table))
     metrics = dict(loaded.metadata["metrics"])
     metrics["updated_rows"] = metrics.get("updated_rows", 0) + moved.rows
-    save_model(place, loaded.estimator, preprocessing=loaded.preprocessing, target=loaded.target, metrics=metrics)
+    save_model(place, loaded.estimator, target=loaded.target, metrics=metrics)
     line(f"Conditioned on {moved.rows} new labels.", log)
+    unit = ", in std of the targets" if len(target_of(loaded).names) > 1 else ""
     for name, (before, after) in (
         ("std of the members' coefficients", moved.std),
-        ("epistemic std at these rows", moved.epistemic_std),
-        ("RMSE at these rows", moved.rmse),
+        (f"epistemic std at these rows{unit}", moved.epistemic_std),
+        (f"RMSE at these rows{unit}", moved.rmse),
     ):
         line(f"  {name}: {before:.4g} → {after:.4g}", log)
     line(f"  means of the members' coefficients: moved by {moved.shift:.3g} prior std", log)
     line(f"Saved: {place}", log)
     if json:
         print_json({"model": str(place), **asdict(moved), "updated_rows": metrics["updated_rows"]})
+
+
+def _check_destination(out: Path, mesh: "Mesh") -> None:
+    """Raises an error if the model cannot be saved there; before any work."""
+    from degp.tabular.saving import check_destination
+
+    check_destination(out)
+    if mesh.is_first:
+        require_writable(out.parent)  # an interrupted fit is saved next to the model
+        _require_writable(out)
+
+
+def _training_rows(
+    table: Path, targets: list[str], task: str | None, *, drop: list[str], header: bool
+) -> "TrainingRows":
+    from degp.tabular import read_table
+    from degp.tabular.model import prepare
+    from degp.tabular.reading import numbered
+
+    frame = read_table(table, names=None if header else numbered)
+    return prepare(frame, targets, task, drop=drop, header=header)
+
+
+def _train_and_save(
+    estimator: "Estimator", rows: "TrainingRows", out: Path, run: dict[str, Any], mesh: "Mesh", log: Console
+) -> dict[str, Any]:
+    """Trains, or resumes an interrupted fit, and saves the model; returns what is saved about the training."""
+    from degp.tabular.model import validation_nll
+    from degp.tabular.saving import save_model
+
+    partial = partial_of(out)
+    try:
+        with _resumable(mesh, partial, run) as epochs_done:
+            if epochs_done:
+                line(f"Resuming from epoch {epochs_done} of {partial}.", log)
+            line(f"Training {estimator.config().members} networks …", log)
+            estimator.set_params(checkpoint=str(partial)).fit(rows.inputs, rows.targets)
+            if not mesh.is_first:
+                return {}
+            estimator.set_params(checkpoint=None, verbose=False)
+            metrics = {
+                "rows": len(rows.inputs),
+                "validation_nll": validation_nll(estimator),
+                "steps": estimator.history_[-1]["step"],
+                "planned_steps": estimator.planned_steps_,
+                "seconds": estimator.history_[-1]["seconds"],  # including those before an interruption
+                "ending": estimator.ending_,
+            }
+            save_model(out, estimator, target=rows.target, metrics=metrics)
+            return metrics
+    except KeyboardInterrupt:
+        if mesh.is_first:
+            _report_interruption(partial)
+        raise typer.Exit(130) from None
 
 
 def _resumable(mesh: "Mesh", partial: Path, run: dict[str, Any]) -> AbstractContextManager[int]:
@@ -157,15 +213,6 @@ def _resumable(mesh: "Mesh", partial: Path, run: dict[str, Any]) -> AbstractCont
 def _require_writable(model: Path) -> None:
     """Raises OSError if no model can be written to this folder, which need not exist."""
     require_writable(model if model.exists() else model.parent)
-
-
-def _single(targets: list[str]) -> str:
-    if len(targets) > 1:
-        names = ", ".join(map(repr, targets))
-        raise ValueError(
-            f"one target column is supported, but --target names {len(targets)}: {names}; fit one model per target"
-        )
-    return targets[0]
 
 
 def _check_time(max_seconds: float | None) -> None:
@@ -197,17 +244,27 @@ def _describe(rows: "TrainingRows", log: Console) -> None:
         line(f"  … and {len(notes) - MAX_NOTES} more, listed in model.json", log)
 
 
-def _conclude(estimator: "Estimator", out: Path, metrics: dict[str, Any], log: Console) -> None:
-    alpha = f"α = {estimator.alpha_:g}, " if estimator.alpha_ is not None else ""
+def _conclude(estimator: "Estimator", table: Path, out: Path, metrics: dict[str, Any], log: Console) -> None:
+    """Prints how the training went, and what to do next."""
+    from degp.training import Ending
+
+    alpha = f", α = {estimator.alpha_:g}" if estimator.alpha_ is not None else ""
+    nll = "" if math.isnan(metrics["validation_nll"]) else f", held-out NLL {metrics['validation_nll']:.4g}"
     line(
-        f"Trained in {metrics['seconds']:.1f} s, {metrics['epochs']} epochs: {estimator.members} networks, {alpha}"
-        f"validation NLL {metrics['validation_nll']:.4g}.",
+        f"Trained in {metrics['seconds']:.1f} s, {metrics['steps']} steps: {estimator.config().members} networks{alpha}"
+        f"{nll}.",
         log,
     )
-    folder = shlex.quote(str(out))
+    if metrics["ending"] == Ending.TIME:
+        line(
+            f"Cut off by --max-seconds {estimator.max_seconds:g}, at step {metrics['steps']} of "
+            f"{metrics['planned_steps']}: the model may be inaccurate and its uncertainty unreliable; allow more time.",
+            log,
+        )
+    folder, source = (shlex.quote(str(path)) for path in (out, table))
     line(f"Saved: {out}", log)
     line(f"Next:  degp predict {folder} new.csv --out predictions.csv", log)
-    line(f"       degp report {folder} test.csv --out report.html", log)
+    line(f"       degp report {folder} test.csv --train {source} --out report.html", log)
 
 
 def _report_interruption(partial: Path) -> None:

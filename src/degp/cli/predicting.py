@@ -29,11 +29,11 @@ def predict(
 ) -> None:
     """Predict new rows.
 
-    For numbers: mean, epistemic_std, total_std, lower, upper. For classes: prediction, one probability per class, and
-    the epistemic and total uncertainty in nats.
+    For numbers: mean, epistemic_std, total_std, lower, upper; with several targets, price_mean and so on. For classes:
+    prediction, one probability per class, and the epistemic and total uncertainty in nats.
     """
-    from degp.tabular.model import predict_file
     from degp.tabular.saving import load_model
+    from degp.tabular.writing import predict_file
 
     require_writable(out.parent)
     loaded = load_model(model)

@@ -2,26 +2,30 @@
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from degp.points import Inputs, count_points, tensors_of
 from degp.typing import Batch
 
-__all__ = ["as_batch", "check_inputs"]
+__all__ = ["as_batch", "check_inputs", "check_weights", "relative"]
 
 
-def as_batch(inputs: ArrayLike | Tensor, targets: ArrayLike | Tensor) -> Batch:
+def as_batch(
+    inputs: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | Tensor | None = None
+) -> Batch:
     """A batch from arrays or lists, whose real numbers become float32, or from tensors, which keep their dtype.
 
-    Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,).
+    Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,). Weights are relative: they are
+    scaled to mean one.
     """
     x, y = _as_tensor(inputs, "inputs"), _as_tensor(targets, "targets")
     if y.ndim == 1 and y.is_floating_point():
         y = y[:, None]
     check_inputs(x)
-    return Batch(x, y)
+    w = None if weights is None else relative(_as_real(weights, "weights"))
+    return Batch(x, y, weights=w)
 
 
 def check_inputs(inputs: Inputs) -> None:
@@ -39,6 +43,32 @@ def _require_finite(inputs: Shaped[Tensor, "N ..."]) -> None:
             f"inputs must be finite, but {int(bad.sum())} of {len(inputs)} rows have NaN or infinite values, the first "
             f"is row {int(bad.nonzero()[0])}; drop these rows or fill them in"
         )
+
+
+def check_weights(weights: Float[Tensor, "N"]) -> None:
+    """Raises ValueError where a weight is negative or not finite, or where none is positive."""
+    bad = ~(weights.isfinite() & (weights >= 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f"weights must be finite and not negative, but {int(bad.sum())} of {len(weights)} are not, the first is "
+            f"{float(weights[row])} in row {row}; give a row that should not count the weight 0"
+        )
+    if not bool((weights > 0).any()):
+        raise ValueError(
+            f"some weight must be positive, but all {len(weights)} are zero; leave weights out to count all"
+        )
+
+
+def relative(weights: Float[Tensor, "N"]) -> Float[Tensor, "N"]:
+    """The weights scaled to mean one, so that N rows count for N observations."""
+    check_weights(weights)
+    return weights / weights.mean()
+
+
+def _as_real(values: ArrayLike | Tensor, name: str) -> Float[Tensor, "..."]:
+    tensor = _as_tensor(values, name)
+    return tensor if tensor.is_floating_point() else tensor.float()
 
 
 def _as_tensor(values: ArrayLike | Tensor, name: str) -> Tensor:

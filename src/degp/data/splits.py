@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
+from degp.data.arrays import relative
+from degp.points import take_points
 from degp.typing import Batch
 
 __all__ = ["hold_out_rows", "kfold", "subset"]
@@ -56,5 +58,9 @@ def _duplicate_groups(inputs: Shaped[Tensor, "N D"], generator: torch.Generator)
 
 
 def subset(data: Batch, rows: Tensor | slice) -> Batch:
-    """The chosen rows as a data set with its own size as population; `data[rows]` keeps the population of `data`."""
-    return Batch(data.inputs[rows], data.targets[rows])
+    """The chosen rows as a data set of its own: their number is the population, and their weights have mean one.
+
+    `data[rows]` keeps population and weights of `data`.
+    """
+    weights = None if data.weights is None else relative(data.weights[rows])
+    return Batch(take_points(data.inputs, rows), data.targets[rows], weights=weights)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -32,13 +33,28 @@ class Standardiser:
             )
 
     @classmethod
-    def fit(cls, array: Float[Tensor, "N D"]) -> "Standardiser":
-        """Mean and standard deviation per column, computed in float64."""
+    def fit(cls, array: Float[Tensor, "N D"], weights: Float[Tensor, "N"] | None = None) -> "Standardiser":
+        """Mean and standard deviation per column, computed in float64; a weight counts how often its row occurs."""
+        if weights is not None:
+            array, weights = array[weights > 0], weights[weights > 0].detach().cpu().double()
         check_inputs(array)
         wide = array.detach().cpu().double()
         constant = wide.amax(0) == wide.amin(0)  # their std may be tiny instead of 0, by rounding
-        std = wide.std(0, correction=0).masked_fill(constant, 1)
-        return cls(tuple(wide.mean(0).tolist()), tuple(std.tolist()))
+        mean, std = _moments(wide, weights)
+        return cls(tuple(mean.tolist()), tuple(std.masked_fill(constant, 1).tolist()))
+
+    def shared(self, array: Float[Tensor, "N D"], groups: Sequence[int]) -> "Standardiser":
+        """With one std per group of several features, the root of their summed variances: a group has variance 1.
+
+        The one-hot columns of a category then lie equally far from each other, rare ones too, and count together as
+        one number does.
+        """
+        own = array.detach().cpu().double().var(0, correction=0)
+        places = torch.as_tensor(groups)
+        total = torch.zeros(len(own), dtype=own.dtype).index_add_(0, places, own)[places].sqrt()
+        several = torch.bincount(places)[places] > 1
+        std = torch.where(several & (total > 0), total, torch.tensor(self.std, dtype=own.dtype))
+        return Standardiser(self.mean, tuple(std.tolist()))
 
     def apply(self, array: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """(x − mean) / std, in the dtype and on the device of x."""
@@ -70,3 +86,13 @@ class Standardiser:
                 f"{tuple(array.shape)}; choose the same columns as for fit"
             )
         return array.new_tensor(self.mean), array.new_tensor(self.std)
+
+
+def _moments(
+    array: Float[Tensor, "N D"], weights: Float[Tensor, "N"] | None
+) -> tuple[Float[Tensor, "D"], Float[Tensor, "D"]]:
+    if weights is None:
+        return array.mean(0), array.std(0, correction=0)
+    share = weights / weights.sum()
+    mean = share @ array
+    return mean, (share @ (array - mean).square()).sqrt()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64, Shaped
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from degp.ensemble import Ensemble
@@ -24,6 +24,7 @@ from degp.methods import Method
 from degp.prediction import evaluate
 from degp.predictive import Predictive, RegressionPredictive
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.tabular.inputs import encode_inputs
 
 __all__ = [
     "Beliefs",
@@ -92,19 +93,19 @@ def choose(
 
     Args:
         model: fitted.
-        X_pool: rows without labels, (N, D).
+        X_pool: rows without labels, as `predict` takes them.
         batch_size: number of rows; joint information distinguishes about as many as there are members.
         rule: `joint_information`, `variance_reduction`, `single_information`, `variance`, or your own.
     """
     check_is_fitted(model)
-    X = validate_data(model, X_pool, dtype=np.float64, reset=False)
+    X = encode_inputs(model, X_pool)
     if not 1 <= batch_size <= len(X):
         raise ValueError(f"batch_size must be from 1 to the {len(X)} rows of the pool, but it is {batch_size}")
     return rule(beliefs_of(model, torch.tensor(X)), batch_size).cpu().numpy()
 
 
 def beliefs_of(model: DEGPRegressor | DEGPClassifier, inputs: Float[Tensor, "N D"]) -> Beliefs:
-    """The beliefs of a fitted estimator, for rows in original units."""
+    """The beliefs of a fitted estimator, for rows as its preprocessing computes them."""
     return beliefs(
         model.ensemble_,
         model.input_scaling_.apply(inputs.double()).to(model.device),

@@ -2,9 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-__all__ = ["mlp", "mlp_features"]
+__all__ = ["Erf", "mlp", "mlp_features"]
+
+
+class Erf(nn.Module):
+    """The error function, whose NN-GP is smooth (`priors.analytic.erf`)."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.erf(inputs)
 
 
 def mlp(

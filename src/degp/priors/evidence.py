@@ -1,4 +1,4 @@
-"""Scales of a ReLU NN-GP prior by evidence: one relevance per feature, the bias, the output scale and the noise."""
+"""Scales of an NN-GP prior by evidence: one relevance per feature, the bias, the output scale and the noise."""
 
 import math
 from collections.abc import Sequence
@@ -8,22 +8,27 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from degp.priors.analytic import NNGP, relu
+from degp.priors.analytic import NNGP, Dual, erf, relu
+from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
+from degp.runtime.cpu import threads
+from degp.runtime.optimizers import LBFGS
 
-__all__ = ["Scales", "most_likely_scales"]
+__all__ = ["DUALS", "Scales", "most_likely_scales"]
 
+DUALS: dict[str, Dual] = {"relu": relu, "erf": erf}  # by the name of the activation
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
 JITTER = 1e-8  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
 LOG_RELEVANCE, LOG_VARIANCE, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds; variances of bias and output
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
 BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
+NOISE_MEDIAN, NOISE_SPREAD = 0.01, 4.0  # of the log-normal prior on the noise: a few rows do not prove its absence
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Scales of a ReLU network's prior and of the noise.
+    """Scales of a network's prior and of the noise.
 
     k⁰(x, x') = Σ_d s_d² x_d x'_d / D + b₀, then `depth` hidden layers, and a read-out of variance `output_scale`.
 
@@ -35,6 +40,7 @@ class Scales:
         noise_variance: σ².
         log_evidence: log p(y) of the rows that the scales were fitted on.
         loo_nll: their mean leave-one-out NLL per target.
+        activation: "relu", or "erf" for smooth functions.
     """
 
     depth: int
@@ -44,6 +50,7 @@ class Scales:
     noise_variance: float
     log_evidence: float = math.nan
     loo_nll: float = math.nan
+    activation: str = "relu"
 
     def apply(self, inputs: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Inputs times the relevance of each feature."""
@@ -51,7 +58,7 @@ class Scales:
 
     def nngp(self) -> NNGP:
         """The prior over functions of the scaled inputs."""
-        return NNGP(self.depth, self._weights(), self._biases(), relu)
+        return NNGP(self.depth, self._weights(), self._biases(), DUALS[self.activation])
 
     def weight_prior(self) -> WeightPrior:
         """The prior over the weights of a finite network on the scaled inputs: for initialisation and penalties."""
@@ -69,6 +76,8 @@ def most_likely_scales(
     targets: Float[Tensor, "N C"],
     depth: int,
     *,
+    activation: str = "relu",
+    weights: Float[Tensor, "N"] | None = None,
     groups: Sequence[int] | None = None,
     most_rows: int = 512,
     steps: int = 40,
@@ -76,40 +85,62 @@ def most_likely_scales(
 ) -> Scales:
     """Scales that maximise the evidence of standardised targets: one relevance per feature, or one for all.
 
-    The gradient of −log p(y) is tr(G ∂K) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²I.        theory/exact.md (4)
+    The gradient of −log p(y) is tr(G ∂S) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²W⁻¹.        theory/exact.md (4)
     Of the two, the one with the lower leave-one-out NLL is returned; it needs no rows held out.  theory/exact.md (5)
 
     Args:
+        activation: of the networks, "relu" or "erf".
+        weights: W, one per row: a row of weight w has the noise variance σ²/w, and one of weight 0 is left out.
         groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
-        most_rows: a random subset of at most this size is used, since the cost grows with the third power.
+        most_rows: a random subset of at most this size is used, since the cost grows with the third power. One thread
+            computes, so that the result is the same on a busy machine.
         steps: of L-BFGS.
     """
-    rows = torch.randperm(len(inputs), generator=generator, device=inputs.device)[:most_rows]
-    x, y = inputs[rows].double(), targets[rows].double()
+    w = torch.ones(len(inputs), device=inputs.device) if weights is None else weights
+    order = torch.randperm(len(inputs), generator=generator, device=inputs.device)
+    rows = order[w[order] > 0][:most_rows]
+    x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
     candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
-    fitted = [_fit(x, y, depth, group.to(x.device), steps) for group in candidates]
+    with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
+        fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
 
 
-def _fit(x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], depth: int, groups: Int[Tensor, "D"], steps: int) -> Scales:
+@dataclass(frozen=True)
+class _Kernel:
+    """What the scales belong to: a network's depth and activation, and the group of each feature."""
+
+    depth: int
+    activation: str
+    groups: Int[Tensor, "D"]
+
+    def gram(self, x: Float[Tensor, "N D"], log_scales: Float[Tensor, "P"]) -> Float[Tensor, "N N"]:
+        """The Gram matrix, differentiable in the scales."""
+        relevance, bias, output, _ = _unpacked(log_scales, self.groups)
+        return _gram(x * relevance, self.depth, bias, output, DIFFERENTIABLE[self.activation])
+
+
+def _fit(
+    x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], weights: Float[Tensor, "N"], kernel: _Kernel, steps: int
+) -> Scales:
     """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
-    start = [0.0] * (int(groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
+    start = [0.0] * (int(kernel.groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
     log_scales = torch.tensor(start, dtype=torch.float64, device=x.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
+    optimizer = LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Float[Tensor, ""]:
         optimizer.zero_grad()
-        relevance, bias, output, noise = _unpacked(log_scales, groups)
-        gram = _gram(x * relevance, depth, bias, output)
-        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach())
+        relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
+        gram = kernel.gram(x, log_scales)
+        value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
         wall = WALL * (log_scales - _bounded(log_scales).detach()).square().sum()
-        prior = _negative_log_prior(relevance, bias, output) + wall
+        prior = _negative_log_prior(relevance, bias, output, noise) + wall
         ((slope * gram).sum() + noise_slope * noise + prior).backward()
         return value + prior.detach()
 
     optimizer.step(loss)
-    return _scales(x, y, depth, log_scales.detach(), groups)
+    return _scales(x, y, weights, kernel, log_scales.detach())
 
 
 def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -122,61 +153,69 @@ def _bounded(log_scales: Tensor) -> Tensor:
     return torch.cat([relevance.clamp(*LOG_RELEVANCE), variances.clamp(*LOG_VARIANCE), noise.clamp(*LOG_NOISE)])
 
 
-def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor) -> Float[Tensor, "N N"]:
+def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor, dual: Dual) -> Float[Tensor, "N N"]:
     """The kernel of `Scales.nngp`, differentiable in its scales; the diagonal is exact, where arccos has no slope."""
     k, v = z @ z.mT / z.shape[1] + bias, z.square().sum(1) / z.shape[1] + bias
     for layer in range(depth):
         w, b = (output, READOUT_BIAS * output) if layer == depth - 1 else (HIDDEN, HIDDEN_BIAS)
-        std = (v[:, None] * v[None, :]).sqrt()
-        cosine = (k / std).clamp(-1 + 1e-10, 1 - 1e-10)
-        dual = std * ((1 - cosine.square()).sqrt() + (math.pi - cosine.arccos()) * cosine) / (2 * math.pi)
-        k, v = w * dual + b, w * v / 2 + b
+        k, v = w * dual(k, v[:, None], v[None, :]) + b, w * dual(v, v, v) + b
     eye = torch.eye(len(z), dtype=torch.bool, device=z.device)
     return torch.where(eye, torch.diag(v), k)
 
 
+def _differentiable_relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`relu`, not in place; E max(u, 0)² = v / 2 exactly."""
+    if covariance is left:
+        return covariance / 2
+    std = (left * right).sqrt()
+    cosine = (covariance / std).clamp(-1 + 1e-10, 1 - 1e-10)
+    return std * ((1 - cosine.square()).sqrt() + (math.pi - cosine.arccos()) * cosine) / (2 * math.pi)
+
+
+DIFFERENTIABLE: dict[str, Dual] = {"relu": _differentiable_relu, "erf": erf}
+
+
 def _negative_log_evidence(
-    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N N"], Float[Tensor, ""]]:
-    """−log p(y), its derivative by the Gram matrix, and that by the noise variance."""
+    """−log p(y), its derivative G by the Gram matrix, and that by the noise variance, tr(G W⁻¹)."""
     N, C = y.shape
-    root = _root(gram, noise)
+    root = _root(gram, noise / weights)
     solved, inverse = torch.cholesky_solve(y, root), torch.cholesky_inverse(root)
     value = 0.5 * (y * solved).sum() + C * root.diagonal().log().sum() + 0.5 * N * C * math.log(2 * math.pi)
     slope = 0.5 * (C * inverse - solved @ solved.mT)
-    return value, slope, slope.diagonal().sum()
+    return value, slope, (slope.diagonal() / weights).sum()
 
 
-def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor) -> Float[Tensor, ""]:
+def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor, noise: Tensor) -> Float[Tensor, ""]:
     broad = (bias.log() / BROAD).square() + ((output / 2).log() / BROAD).square()
-    return SHRINKAGE * relevance.sum() + 0.5 * broad
+    weak = ((noise / NOISE_MEDIAN).log() / NOISE_SPREAD).square()
+    return SHRINKAGE * relevance.sum() + 0.5 * (broad + weak)
 
 
-def _scales(x: Tensor, y: Tensor, depth: int, log_scales: Tensor, groups: Tensor) -> Scales:
-    relevance, bias, output, noise = _unpacked(log_scales, groups)
-    gram = _gram(x * relevance, depth, bias, output)
-    value, _, _ = _negative_log_evidence(gram, y, noise)
+def _scales(x: Tensor, y: Tensor, weights: Tensor, kernel: _Kernel, log_scales: Tensor) -> Scales:
+    relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
+    gram = kernel.gram(x, log_scales)
+    value, _, _ = _negative_log_evidence(gram, y, noise, weights)
     return Scales(
-        depth,
+        kernel.depth,
         tuple(relevance.tolist()),
         float(bias),
         float(output),
         float(noise),
         -float(value),
-        float(_leave_one_out_nll(gram, y, noise)),
+        float(_leave_one_out_nll(gram, y, noise, weights)),
+        kernel.activation,
     )
 
 
 def _leave_one_out_nll(
-    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""]
+    gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> Float[Tensor, ""]:
-    """−(1/NC) Σₙ log p(yₙ | y₋ₙ) with variance 1/(S⁻¹)ₙₙ and residual (S⁻¹y)ₙ / (S⁻¹)ₙₙ.        theory/exact.md (5)"""
-    root = _root(gram, noise)
-    precision = torch.cholesky_inverse(root).diagonal()[:, None]
-    residual = torch.cholesky_solve(y, root) / precision
-    return 0.5 * (math.log(2 * math.pi) - precision.log() + residual.square() * precision).mean()
+    """−(1/NC) Σₙ log p(yₙ | y₋ₙ)."""
+    residual, variance = leave_one_out(_root(gram, noise / weights), y)
+    return 0.5 * (math.log(2 * math.pi) + variance.log() + residual.square() / variance).mean()
 
 
-def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, ""]) -> Float[Tensor, "N N"]:
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.cholesky(gram + (noise + JITTER * gram.diagonal().mean()) * eye)
+def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
+    return torch.linalg.cholesky(gram + torch.diag(noise + JITTER * gram.diagonal().mean()))

@@ -12,7 +12,7 @@ from torch import Tensor
 from degp.gaussian import cholesky
 from degp.priors.kernel import Kernel, Prior, as_prior
 
-__all__ = ["ExactGP"]
+__all__ = ["ExactGP", "leave_one_out"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,13 @@ class ExactGP:
         inputs: Shaped[Tensor, "N ..."],
         targets: Float[Tensor, "N C"],
         *,
-        noise_variance: float,
+        noise_variance: float | Float[Tensor, "N"],
         generator: torch.Generator | None = None,
     ) -> "ExactGP":
-        """Costs O(N³) once; outputs are independent and share the kernel."""
-        if noise_variance < 0:
-            raise ValueError(f"noise_variance must not be negative, but it is {noise_variance}")
+        """Costs O(N³) once; outputs are independent and share the kernel and the noise, one number or one per row."""
+        least = float(torch.as_tensor(noise_variance).min())
+        if least < 0:
+            raise ValueError(f"noise_variance must not be negative, but it is {least}")
         kernel = as_prior(prior).kernel(generator=generator)
         gram = kernel(inputs, inputs).double().clone()
         gram.diagonal().add_(noise_variance)
@@ -50,6 +51,10 @@ class ExactGP:
         N, C = self.targets.shape
         logdet = 2 * self.root.diagonal().log().sum()
         return -0.5 * (self._whiten(self.targets).square().sum() + C * logdet + N * C * math.log(2 * math.pi))
+
+    def leave_one_out(self) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N 1"]]:
+        """Residual and variance of each target given all others, noise included."""
+        return leave_one_out(self.root, self.targets)
 
     def mean(self, points: Shaped[Tensor, "K ..."]) -> Float[Tensor, "K C"]:
         """The posterior mean."""
@@ -74,3 +79,11 @@ class ExactGP:
     def _whiten(self, values: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
         """L⁻¹v."""
         return torch.linalg.solve_triangular(self.root, values, upper=False)
+
+
+def leave_one_out(
+    root: Float[Tensor, "N N"], targets: Float[Tensor, "N C"]
+) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N 1"]]:
+    """yₙ − E[yₙ | y₋ₙ] = (S⁻¹y)ₙ / (S⁻¹)ₙₙ and Var[yₙ | y₋ₙ] = 1 / (S⁻¹)ₙₙ, with S = LLᵀ.        theory/exact.md (5)"""
+    variance = 1 / torch.cholesky_inverse(root).diagonal()[:, None]
+    return torch.cholesky_solve(targets, root) * variance, variance

@@ -2,12 +2,13 @@
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from degp.report.evaluation import Evaluation
+from degp.report.verdict import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +47,8 @@ STYLE: dict[str, Any] = {
     "legend.fontsize": 9,
 }
 
+MAX_BARS, MAX_LABEL = 12, 24  # columns, and characters of their names
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -57,40 +60,89 @@ class Chart:
     svg: str
 
 
-def draw_charts(evaluation: Evaluation, baseline: Evaluation | None) -> list[Chart]:
-    """The charts of an evaluation, each with the curve of the baseline if there is one."""
+def draw_charts(
+    evaluation: Evaluation, rival: tuple[str, Evaluation] | None = None, relevance: Mapping[str, float] | None = None
+) -> list[Chart]:
+    """The charts of an evaluation.
+
+    Args:
+        rival: name and evaluation of a baseline on the same rows, whose curves are drawn too.
+        relevance: the share of each column, largest first.
+    """
     drawn = REGRESSION if evaluation["task"] == "regression" else CLASSIFICATION
-    theirs = baseline["curves"] if baseline else None
-    return [
+    theirs = rival[1]["curves"] | {"label": rival[0].lower()} if rival else None
+    charts = [
         Chart(name, title, caption, _svg(name, title, partial(draw, ours=evaluation["curves"], theirs=theirs)))
         for name, (title, caption, draw) in drawn.items()
     ]
+    if relevance:
+        title, caption = RELEVANCE
+        svg = _svg("relevance", title, partial(_relevance, shares=relevance))
+        charts.insert(1, Chart("relevance", title, caption, svg))
+    return charts
+
+
+def _relevance(axes: "Axes", shares: Mapping[str, float]) -> None:
+    largest = list(shares.items())[:MAX_BARS]
+    rest = sum(shares.values()) - sum(share for _, share in largest)
+    bars = [(_label(name), share) for name, share in largest]
+    bars += [(f"{len(shares) - MAX_BARS} others", rest)] if len(shares) > MAX_BARS else []
+    places = range(len(bars))
+    axes.barh(places, [share for _, share in bars], color=OURS, alpha=0.8, height=0.7)
+    axes.set_yticks(places, [name for name, _ in bars])
+    axes.invert_yaxis()
+    axes.set(xlabel="share of the squared distance between rows")
+    axes.xaxis.set_major_formatter(_percents())
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+
+
+def _label(name: str) -> str:
+    """A column's name for an axis: short, and without matplotlib's mathematics."""
+    return (name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…").replace("$", r"\$")
+
+
+def _predictions(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
+    curve = ours["predictions"]
+    for inside, colour, label in ((True, OURS, "inside"), (False, BAD, "outside")):
+        rows = [i for i, covered in enumerate(curve["inside"]) if covered == inside]
+        if rows:
+            x, y, low, high = ([curve[key][i] for i in rows] for key in ("actual", "predicted", "low", "high"))
+            axes.vlines(x, low, high, color=colour, alpha=0.35, linewidth=1)
+            axes.plot(x, y, "o", color=colour, markersize=2.6, markeredgewidth=0, label=f"true value {label}")
+    ends = [*curve["actual"], *curve["predicted"]]
+    axes.plot([min(ends), max(ends)], [min(ends), max(ends)], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set(xlabel="true value", ylabel=f"prediction, {percent(curve['level'])} interval")
+    _in_units(axes.xaxis, axes.yaxis)
+    axes.legend(loc="upper left")
 
 
 def _coverage(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    _fractions(axes, ours["coverage"], theirs and theirs["coverage"], x="expected", y="observed")
+    _fractions(axes, ours, theirs, "coverage", x="expected", y="observed")
     axes.set(xlabel="nominal level of the interval", ylabel="observed coverage")
 
 
 def _calibration(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    _fractions(axes, ours["calibration"], theirs and theirs["calibration"], x="expected", y="observed")
+    _fractions(axes, ours, theirs, "calibration", x="expected", y="observed")
     axes.set(xlabel="predicted quantile level", ylabel="fraction of targets below")
 
 
 def _reliability(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    _fractions(axes, ours["reliability"], theirs and theirs["reliability"], x="confidence", y="accuracy", marker="o")
+    _fractions(axes, ours, theirs, "reliability", x="confidence", y="accuracy", marker="o")
     axes.set(xlabel="confidence", ylabel="accuracy")
 
 
-def _fractions(axes: "Axes", ours: Evaluation, theirs: Evaluation | None, *, x: str, y: str, marker: str = "") -> None:
+def _fractions(
+    axes: "Axes", ours: Evaluation, theirs: Evaluation | None, name: str, *, x: str, y: str, marker: str = ""
+) -> None:
     """Observed against expected fractions, with the diagonal of perfect calibration."""
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    _band(axes, ours[x], ours)
+    curve = ours[name]
+    _band(axes, curve[x], curve)
     if theirs:
-        axes.plot(
-            theirs[x], theirs[y], color=BASELINE, marker=marker, markersize=4, linewidth=1.6, label="deep ensemble"
-        )
-    axes.plot(ours[x], ours[y], color=OURS, marker=marker, markersize=5, label="this model")
+        other = theirs[name]
+        axes.plot(other[x], other[y], color=BASELINE, marker=marker, markersize=4, linewidth=1.6, label=theirs["label"])
+    axes.plot(curve[x], curve[y], color=OURS, marker=marker, markersize=5, label="this model")
     axes.set(xlim=(0, 1), ylim=(0, 1))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(_fifths())
@@ -103,7 +155,7 @@ def _pit(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     axes.axhspan(curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="99 % if calibrated")
     axes.stairs(curve["counts"], curve["edges"], fill=True, color=OURS, alpha=0.55, linewidth=0, label="this model")
     if theirs:
-        axes.stairs(theirs["pit"]["counts"], curve["edges"], color=BASELINE, linewidth=1.6, label="deep ensemble")
+        axes.stairs(theirs["pit"]["counts"], curve["edges"], color=BASELINE, linewidth=1.6, label=theirs["label"])
     axes.set(xlim=(0, 1), xlabel="probability integral transform (PIT)", ylabel="rows")
     axes.xaxis.set_major_locator(_fifths())
     axes.xaxis.set_major_formatter(_percents())
@@ -118,8 +170,9 @@ def _widths(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     axes.stairs(curve["epistemic"], curve["edges"], color=INK, linewidth=1.4, label="epistemic part")
     if theirs:
         other = theirs["sharpness"]
-        axes.stairs(other["total"], other["edges"], color=BASELINE, linewidth=1.6, label="total, deep ensemble")
+        axes.stairs(other["total"], other["edges"], color=BASELINE, linewidth=1.6, label=f"total, {theirs['label']}")
     axes.set(xlabel="predicted standard deviation, in units of the target", ylabel="rows")
+    _in_units(axes.xaxis)
     axes.set_xlim(left=0)
     axes.legend()
     axes.grid(False, axis="x")
@@ -142,6 +195,7 @@ def _confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> No
 def _error_by_width(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _predicted_errors(axes, ours, theirs)
     axes.set(xlabel="predicted error (standard deviation)", ylabel="observed error (RMSE)")
+    _in_units(axes.xaxis, axes.yaxis)
 
 
 def _error_by_confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
@@ -166,7 +220,7 @@ def _predicted_errors(axes: "Axes", ours: Evaluation, theirs: Evaluation | None)
             color=BASELINE,
             markersize=4,
             linewidth=1,
-            label="deep ensemble",
+            label=theirs["label"],
         )
     axes.plot(curve["predicted"], curve["observed"], "o-", color=OURS, markersize=5.5, linewidth=1, label="this model")
     axes.set(xlim=(0, top), ylim=(0, top))
@@ -176,6 +230,7 @@ def _predicted_errors(axes: "Axes", ours: Evaluation, theirs: Evaluation | None)
 def _risk_in_units(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _risk(axes, ours, theirs)
     axes.set_ylabel("mean absolute error")
+    _in_units(axes.yaxis)
 
 
 def _risk_as_rate(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
@@ -185,19 +240,28 @@ def _risk_as_rate(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> 
 
 
 def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
-    for curves, colour, width, name in ((theirs, BASELINE, 1.6, "deep ensemble"), (ours, OURS, 2.0, "this model")):
+    for curves, colour, width in ((theirs, BASELINE, 1.6), (ours, OURS, 2.0)):
         if curves:
-            curve = curves["risk_coverage"]
-            axes.plot(curve["kept"], curve["error"], color=colour, linewidth=width, label=name)
+            curve, label = curves["risk_coverage"], curves.get("label", "this model")
+            axes.plot(curve["kept"], curve["error"], color=colour, linewidth=width, label=label)
     axes.set(xlim=(0, 1), xlabel="fraction of rows kept, most certain first")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(_fifths())
     axes.xaxis.set_major_formatter(_percents())
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
 
 
 def _band(axes: "Axes", x: list[float], curve: Evaluation) -> None:
     axes.fill_between(x, curve["low"], curve["high"], color=MUTED, alpha=0.18, linewidth=0, label="99 % if calibrated")
+
+
+def _in_units(*axes: Any) -> None:
+    """Few ticks, with thousands separated, for values in units of the target."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}".replace("-", "−")))
 
 
 def _fifths() -> Any:
@@ -214,7 +278,18 @@ def _percents() -> Any:
 
 Draw = Callable[..., None]  # axes, ours, theirs
 
+RELEVANCE = (
+    "Relevance of the columns",
+    "How much each column contributes to the distance of two rows in the prior. The prior's length scales maximise the "
+    "marginal likelihood of the training rows.",
+)
+
 REGRESSION: dict[str, tuple[str, str, Draw]] = {
+    "predictions": (
+        "Predicted and true values",
+        "Up to 200 of the test rows. A bar that crosses the dashed line covers the true value.",
+        _predictions,
+    ),
     "coverage": (
         "Coverage of the intervals",
         "The dashed line is perfect calibration. Below it intervals are too narrow, above it too wide.",

@@ -3,6 +3,7 @@
 A curve's `low` and `high` are the 99 % band of its values if the predictions were calibrated.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from degp import metrics
-from degp.report.predictions import ClassPredictions, GaussianPredictions, plain
+from degp.metrics.regression import normal_quantile
+from degp.report.predictions import ClassPredictions, GaussianPredictions, finite, plain
+from degp.report.scores import detect
 from degp.report.statistics import MARGIN
 
 __all__ = [
@@ -18,7 +21,9 @@ __all__ = [
     "confidence_histogram",
     "confusion",
     "coverage_curve",
+    "per_class",
     "pit_histogram",
+    "predicted_and_actual",
     "quantile_curve",
     "regression_groups",
     "reliability",
@@ -27,6 +32,22 @@ __all__ = [
 ]
 
 GROUP_ROWS, GROUPS = 40, 10  # minimum rows per uncertainty group, maximum number of groups
+
+
+def predicted_and_actual(data: GaussianPredictions, level: float, points: int = 200) -> dict[str, Any]:
+    """Predictions with their intervals, and the true values, of rows spread evenly over the order of predictions."""
+    N = len(data.mean)
+    rows = data.mean.argsort(stable=True)[torch.linspace(0, N - 1, min(points, N)).round().long()]
+    half = normal_quantile(level) * data.std[rows]
+    mean, actual = data.mean[rows], data.targets[rows]
+    return {
+        "level": level,
+        "predicted": plain(mean),
+        "low": plain(mean - half),
+        "high": plain(mean + half),
+        "actual": plain(actual),
+        "inside": ((actual - mean).abs() <= half).tolist(),
+    }
 
 
 def coverage_curve(data: GaussianPredictions) -> dict[str, Any]:
@@ -132,6 +153,22 @@ def confusion(data: ClassPredictions) -> list[list[int]]:
     """Number of rows by true class (outer list) and predicted class (inner list)."""
     C = data.probabilities.shape[1]
     return torch.bincount(data.labels * C + data.predicted, minlength=C * C).view(C, C).tolist()
+
+
+def per_class(data: ClassPredictions, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows, recall, precision and ROC-AUC of each class, against the rest; None where undefined."""
+    table = torch.tensor(confusion(data), dtype=torch.float64)
+    recall, precision = (plain(table.diagonal() / table.sum(axis)) for axis in (1, 0))  # 0/0 = NaN
+    return [
+        {
+            "name": name,
+            "rows": int(table[c].sum()),
+            "recall": recall[c],
+            "precision": precision[c],
+            "roc_auc": finite(detect(data.probabilities[:, c], data.labels == c)),
+        }
+        for c, name in enumerate(names)
+    ]
 
 
 def _groups(uncertainty: Float[Tensor, "N"]) -> list[Int[Tensor, "n"]]:

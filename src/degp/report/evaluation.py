@@ -5,16 +5,13 @@ infinite numbers become None.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 from degp import metrics
-from degp.metrics.checks import check_at_least, check_open_unit
+from degp.metrics.checks import check_open_unit
 from degp.metrics.regression import normal_quantile
 from degp.report import curves
 from degp.report import verdict as rules
@@ -23,34 +20,18 @@ from degp.report.predictions import (
     ClassPredictions,
     GaussianPredictions,
     class_predictions,
-    finite,
     gaussian_predictions,
 )
-from degp.report.statistics import CONFIDENCE, bootstrap_intervals, rank_correlation
+from degp.report.scores import CLASS_METRICS, detect, explained, measure, regression_metrics
+from degp.report.statistics import CONFIDENCE, Resampling, rank_correlation
 
-__all__ = ["Evaluation", "Metric", "evaluate_classification", "evaluate_regression"]
+__all__ = ["Evaluation", "evaluate_classification", "evaluate_regression", "nothing"]
 
 Evaluation = dict[str, Any]
 
-LEVELS = (0.5, 0.8, 0.9, 0.95)
 
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric in the report.
-
-    Attributes:
-        unit: "fraction", "target" (that of the targets), "nats" or "plain".
-        best: "lower", "higher", the ideal value, or None if neither is better by itself.
-        compute: its value from the columns of the data.
-        minimum: the lowest possible value, which clips its interval.
-    """
-
-    label: str
-    unit: str
-    best: str | float | None
-    compute: Callable[..., float]
-    minimum: float = 0.0
+def nothing() -> None:
+    """Shows no progress."""
 
 
 def evaluate_regression(
@@ -62,7 +43,9 @@ def evaluate_regression(
     level: float = 0.9,
     resamples: int = 500,
     extremes: int = 5,
+    findings: Sequence[rules.Finding] = (),
     generator: torch.Generator,
+    tick: Callable[[], object] = nothing,
 ) -> Evaluation:
     """Calibration, sharpness and accuracy of the error bars of one real output, as a plain dict.
 
@@ -72,10 +55,13 @@ def evaluate_regression(
         level: of the intervals that the verdict is based on.
         resamples: of the bootstrap and of the simulated calibrated model; 500 take a minute for 100,000 rows.
         extremes: how many of the most and of the least certain rows to list.
+        findings: what the verdict should also say, about the model and not about these rows.
+        tick: called 2 × `resamples` times, to show progress.
     """
     check_open_unit("level", level)
     data = gaussian_predictions(mean, epistemic_variance, total_variance, targets)
-    metric_values = _measure(_regression_metrics(level), data.columns, resamples=resamples, generator=generator)
+    sampling = Resampling(resamples, generator, tick)
+    metric_values = measure(regression_metrics(level), data.columns, sampling)
     groups = curves.regression_groups(data, level)
     order = data.std.argsort(stable=True).tolist()
     return {
@@ -84,6 +70,7 @@ def evaluate_regression(
         "level": level,
         "metrics": metric_values,
         "curves": {
+            "predictions": curves.predicted_and_actual(data, level),
             "coverage": curves.coverage_curve(data),
             "calibration": curves.quantile_curve(data),
             "pit": curves.pit_histogram(data),
@@ -93,7 +80,7 @@ def evaluate_regression(
         },
         "most_certain": [_interval_row(data, row, level) for row in order[:extremes]],
         "least_certain": [_interval_row(data, row, level) for row in order[::-1][:extremes]],
-        "verdict": _regression_verdict(data, level, metric_values, groups, resamples=resamples, generator=generator),
+        "verdict": _regression_verdict(data, level, metric_values, groups, findings, sampling),
     }
 
 
@@ -105,7 +92,9 @@ def evaluate_classification(
     *,
     resamples: int = 500,
     extremes: int = 5,
+    findings: Sequence[rules.Finding] = (),
     generator: torch.Generator,
+    tick: Callable[[], object] = nothing,
 ) -> Evaluation:
     """Calibration, sharpness and accuracy of predicted class probabilities, as a plain dict.
 
@@ -114,11 +103,12 @@ def evaluate_classification(
         epistemic: mutual information of each prediction, in nats, (N,): the part of its entropy that more data removes.
         labels: index of the true class, (N,).
         class_names: one per column of the probabilities.
-        resamples: as in `evaluate_regression`, like `extremes`.
+        resamples: as in `evaluate_regression`, like `extremes`, `findings` and `tick`.
     """
     data = class_predictions(probabilities, epistemic, labels)
     names = _names(class_names, data.probabilities.shape[1])
-    metric_values = _measure(CLASSIFICATION, data.columns, resamples=resamples, generator=generator)
+    sampling = Resampling(resamples, generator, tick)
+    metric_values = measure(CLASS_METRICS, data.columns, sampling)
     reliability = curves.reliability(data)
     uncertainty = metrics.entropy(data.probabilities)
     order = uncertainty.argsort(stable=True).tolist()
@@ -134,91 +124,10 @@ def evaluate_classification(
             "risk_coverage": curves.risk_curve(uncertainty, data.wrong),
         },
         "confusion": curves.confusion(data),
+        "per_class": curves.per_class(data, names),
         "most_certain": [_class_row(data, row, names) for row in order[:extremes]],
         "least_certain": [_class_row(data, row, names) for row in order[::-1][:extremes]],
-        "verdict": _classification_verdict(data, metric_values, reliability, resamples=resamples, generator=generator),
-    }
-
-
-def _regression_metrics(level: float) -> dict[str, Metric]:
-    coverages = {
-        f"coverage_{round(100 * p):d}": Metric(
-            f"Coverage at {rules.percent(p)}", "fraction", p, lambda m, v, y, p=p: metrics.coverage(m, v, y, p)
-        )
-        for p in LEVELS
-    }
-    return {
-        "rmse": Metric("RMSE", "target", "lower", lambda m, v, y: metrics.rmse(m, y)),
-        "mae": Metric("Mean absolute error", "target", "lower", lambda m, v, y: metrics.mae(m, y)),
-        "nll": Metric("Negative log-likelihood", "nats", "lower", metrics.gaussian_nll, -math.inf),
-        "crps": Metric("CRPS", "target", "lower", metrics.crps),
-        **coverages,
-        "interval_width": Metric(
-            f"Mean width at {rules.percent(level)}",
-            "target",
-            None,
-            lambda m, v, y: metrics.interval_width(v, level),
-        ),
-        "calibration_error": Metric("Calibration error", "fraction", "lower", metrics.calibration_error),
-        "rank_correlation": Metric(
-            "Rank correlation, error and width",
-            "plain",
-            "higher",
-            lambda m, v, y: rank_correlation((y - m).abs().flatten(), v.flatten()),
-            -1.0,
-        ),
-    }
-
-
-def _detect(uncertainty: Float[Tensor, "N"], wrong: Bool[Tensor, "N"]) -> float:
-    """AUROC of the uncertainty for misclassified rows; NaN if all rows are correct, or all wrong."""
-    return math.nan if wrong.all() or not wrong.any() else metrics.auroc(uncertainty, wrong)
-
-
-CLASSIFICATION = {
-    "accuracy": Metric("Accuracy", "fraction", "higher", lambda p, e, y: metrics.accuracy(p, y)),
-    "nll": Metric("Negative log-likelihood", "nats", "lower", lambda p, e, y: metrics.nll(p, y)),
-    "brier": Metric("Brier score", "plain", "lower", lambda p, e, y: metrics.brier(p, y)),
-    "ece": Metric("Calibration error (ECE)", "fraction", "lower", lambda p, e, y: metrics.ece(p, y)),
-    "auroc_total": Metric(
-        "Error detection (AUROC)",
-        "fraction",
-        "higher",
-        lambda p, e, y: _detect(metrics.entropy(p), p.argmax(-1) != y),
-    ),
-    "auroc_epistemic": Metric(
-        "Error detection, epistemic (AUROC)",
-        "fraction",
-        "higher",
-        lambda p, e, y: _detect(e, p.argmax(-1) != y),
-    ),
-}
-
-
-def _measure(
-    measured: Mapping[str, Metric], columns: Sequence[Tensor], *, resamples: int, generator: torch.Generator
-) -> dict[str, Any]:
-    """Each metric with its 95 % bootstrap interval; all metrics share the resampled rows."""
-    check_at_least("resamples", resamples, 2)
-
-    def values(rows: Tensor) -> Tensor:
-        chosen = [column[rows] for column in columns]
-        return torch.tensor([metric.compute(*chosen) for metric in measured.values()], dtype=torch.float64)
-
-    N = len(columns[0])
-    observed = values(torch.arange(N))
-    ends = bootstrap_intervals(values, observed, N, resamples=resamples, generator=generator)
-    triples = torch.cat([observed[None], ends]).T.tolist()
-    return {
-        name: {
-            "label": metric.label,
-            "unit": metric.unit,
-            "best": metric.best,
-            "value": finite(value),
-            "low": finite(max(low, metric.minimum)),
-            "high": finite(min(high, 1.0) if metric.unit == "fraction" else high),
-        }
-        for (name, metric), (value, low, high) in zip(measured.items(), triples, strict=True)
+        "verdict": _classification_verdict(data, metric_values, reliability, findings, sampling),
     }
 
 
@@ -254,22 +163,22 @@ def _regression_verdict(
     level: float,
     metric_values: dict[str, Any],
     groups: dict[str, Any],
-    *,
-    resamples: int,
-    generator: torch.Generator,
+    more: Sequence[rules.Finding],
+    sampling: Resampling,
 ) -> dict[str, Any]:
     N, z = len(data.mean), data.errors / data.std
     curve = metrics.calibration_curve(*data.columns, num_levels=51)
     furthest = (curve.observed - curve.expected).abs().argmax()
     worst = (curve.expected[furthest].item(), curve.observed[furthest].item())
-    bound, expected = _interval_bounds(data, resamples=resamples, generator=generator)
+    bound, expected = _interval_bounds(data, sampling)
     correlation = rank_correlation(data.errors.abs(), data.std)
     findings = [
         rules.levels_rule(metric_values["calibration_error"]["value"], bound, worst),
         rules.groups_rule(groups["coverage"], groups["count"]),
         rules.ranking_rule(correlation, N, expected, _fifths_ratio(data)),
         rules.bias_rule(z.mean().item(), z.std(correction=0).item(), N),
-        rules.variance_rule(_explained(data)),
+        rules.variance_rule(explained(data.mean[:, None], data.targets[:, None])),
+        *more,
     ]
     covered = round(metrics.coverage(*data.columns, level) * N)
     width_factor = z.abs().quantile(level).item() / normal_quantile(level)
@@ -281,9 +190,8 @@ def _classification_verdict(
     data: ClassPredictions,
     metric_values: dict[str, Any],
     reliability: dict[str, Any],
-    *,
-    resamples: int,
-    generator: torch.Generator,
+    more: Sequence[rules.Finding],
+    sampling: Resampling,
 ) -> dict[str, Any]:
     weighted = [
         n * abs(c - a)
@@ -291,38 +199,39 @@ def _classification_verdict(
     ]
     heaviest = weighted.index(max(weighted))
     worst = (reliability["confidence"][heaviest], reliability["accuracy"][heaviest])
-    bound, expected = _probability_bounds(data, resamples=resamples, generator=generator)
+    bound, expected = _probability_bounds(data, sampling)
     wrong, N = int(data.wrong.sum()), len(data.labels)
-    auroc = _detect(metrics.entropy(data.probabilities), data.wrong)
+    auroc = detect(metrics.entropy(data.probabilities), data.wrong)
     majority = data.labels.bincount().max().item() / N
     findings = [
         rules.reliability_rule(metric_values["ece"]["value"], bound, worst),
         rules.detection_rule(auroc, metric_values["auroc_total"]["low"] or 0.0, wrong, expected),
         rules.majority_rule(1 - wrong / N, majority),
+        *more,
     ]
     return rules.give_verdict(rules.confidence_rule(data.confidence, N - wrong), findings, rules.PROBABILITIES)
 
 
-def _interval_bounds(data: GaussianPredictions, *, resamples: int, generator: torch.Generator) -> tuple[float, float]:
+def _interval_bounds(data: GaussianPredictions, sampling: Resampling) -> tuple[float, float]:
     """99 % bounds if the error bars were calibrated: the calibration error is below, the rank correlation above."""
     zero, one = torch.zeros_like(data.mean)[:, None], torch.ones_like(data.mean)[:, None]
     simulated = []
-    for _ in range(resamples):
+    for generator in sampling:
         z = torch.randn(len(data.mean), generator=generator, dtype=torch.float64)
         error = metrics.calibration_error(zero, one, z[:, None])
         simulated.append([error, rank_correlation((data.std * z).abs(), data.std)])
     return _bounds(simulated)
 
 
-def _probability_bounds(data: ClassPredictions, *, resamples: int, generator: torch.Generator) -> tuple[float, float]:
+def _probability_bounds(data: ClassPredictions, sampling: Resampling) -> tuple[float, float]:
     """99 % bounds if the probabilities were calibrated: the ECE is below, the AUROC of error detection above."""
     N, C = data.probabilities.shape
     uncertainty = metrics.entropy(data.probabilities)
     simulated = []
-    for _ in range(resamples):
+    for generator in sampling:
         wrong = torch.rand(N, generator=generator, dtype=torch.float64) >= data.confidence
         labels = (data.predicted + wrong.long()) % C  # neither depends on which wrong class it is
-        simulated.append([metrics.ece(data.probabilities, labels), _detect(uncertainty, labels != data.predicted)])
+        simulated.append([metrics.ece(data.probabilities, labels), detect(uncertainty, labels != data.predicted)])
     return _bounds(simulated)
 
 
@@ -337,12 +246,6 @@ def _fifths_ratio(data: GaussianPredictions) -> float:
     order = data.errors[data.std.argsort(stable=True)].square()
     fifth = math.ceil(len(order) / 5)
     return (order[-fifth:].mean() / order[:fifth].mean()).sqrt().item()
-
-
-def _explained(data: GaussianPredictions) -> float:
-    """R² = 1 − Σ(y − m)² / Σ(y − ȳ)²; NaN if all targets are equal."""
-    spread = (data.targets - data.targets.mean()).square().sum().item()
-    return 1 - data.errors.square().sum().item() / spread if spread > 0 else math.nan
 
 
 def _names(class_names: Sequence[str], columns: int) -> list[str]:

@@ -23,11 +23,13 @@ CONFUSION_CLASSES = 12  # with more classes the matrix is too wide, and the most
 def render_page(
     evaluation: Evaluation,
     *,
-    baseline: Evaluation | None = None,
+    baselines: Mapping[str, Evaluation] | None = None,
+    relevance: Mapping[str, float] | None = None,
     data_summary: Mapping[str, Any],
     title: str,
     path: Path | str,
     method: str = "DE-GP",
+    baseline_note: str = "",
     rows: Sequence[Row] | Mapping[int, Row] | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -35,22 +37,27 @@ def render_page(
 
     Args:
         evaluation: from `evaluate_regression` or `evaluate_classification`.
-        baseline: the evaluation of a plain deep ensemble on the same rows, for comparison.
+        baselines: evaluations of other models on the same rows, by name; the charts show the first.
+        relevance: the share of each column in the distances between rows, largest first.
         data_summary: facts by name; a list of dicts becomes a table.
         method: the name of the method that made the predictions.
+        baseline_note: a sentence about the baselines, under the metrics.
         rows: `rows[i]` holds the values of test row i by column name; the rows listed on the page must be present.
         provenance: versions, hardware and commit; by default those of `environment`.
     """
-    _check_same_rows(evaluation, baseline)
+    baselines = baselines or {}
+    for name, baseline in baselines.items():
+        _check_same_rows(evaluation, name, baseline)
     html = _template().render(
         title=title,
         method=method,
         evaluation=evaluation,
-        baseline=baseline,
+        baselines=baselines,
+        baseline_note=baseline_note,
         facts={name: value for name, value in data_summary.items() if not _is_table(value)},
         tables={name: _table(value) for name, value in data_summary.items() if _is_table(value)},
-        metrics=metric_lines(evaluation, baseline),
-        charts=draw_charts(evaluation, baseline),
+        metrics=metric_lines(evaluation, *baselines.values()),
+        charts=draw_charts(evaluation, next(iter(baselines.items()), None), relevance),
         confusion=_confusion(evaluation),
         certain=[_rows(evaluation, which, rows or {}) for which in ("most_certain", "least_certain")],
         provenance=_provenance(provenance or environment()),
@@ -86,23 +93,22 @@ def _template() -> Any:
     return pages.from_string(source)
 
 
-def _check_same_rows(evaluation: Evaluation, baseline: Evaluation | None) -> None:
+def _check_same_rows(evaluation: Evaluation, label: str, baseline: Evaluation) -> None:
     for name in ("task", "rows"):
-        if baseline and baseline[name] != evaluation[name]:
+        if baseline[name] != evaluation[name]:
             raise ValueError(
-                f"baseline must be an evaluation on the same rows, but its {name} is {baseline[name]!r} "
+                f"a baseline must be an evaluation on the same rows, but the {name} of {label!r} is {baseline[name]!r} "
                 f"and that of the evaluation is {evaluation[name]!r}; evaluate both on the same table"
             )
 
 
-def metric_lines(evaluation: Evaluation, baseline: Evaluation | None = None) -> list[dict[str, Any]]:
+def metric_lines(evaluation: Evaluation, *baselines: Evaluation) -> list[dict[str, Any]]:
     """One line per metric: its label, its ideal value, and one cell per method."""
-    theirs = baseline["metrics"] if baseline else {}
     lines = []
     for name, ours in evaluation["metrics"].items():
-        entries = [ours] + ([theirs[name]] if name in theirs else [])
+        entries = [ours, *(baseline["metrics"][name] for baseline in baselines)]
         cells = [_cell(entry) for entry in entries]
-        winner = _winner(*entries) if len(entries) == 2 else None
+        winner = _winner(entries)
         if winner is not None:
             cells[winner]["better"] = True
         lines.append({"label": ours["label"], "best": _ideal(ours), "cells": cells})
@@ -112,9 +118,10 @@ def metric_lines(evaluation: Evaluation, baseline: Evaluation | None = None) -> 
 def _cell(entry: Row) -> dict[str, Any]:
     write = percent if entry["unit"] == "fraction" else number
     ends = percent if entry["unit"] == "fraction" else partial(number, digits=3)
-    value = write(entry["value"]) if entry["value"] is not None else "–"
+    if entry["value"] is None:
+        return {"value": "–", "interval": "", "better": False}
     low, high = (ends(entry[key]) if entry[key] is not None else "–" for key in ("low", "high"))
-    return {"value": value, "interval": f"{low.removesuffix(' %')} to {high}", "better": False}
+    return {"value": write(entry["value"]), "interval": f"{low.removesuffix(' %')} to {high}", "better": False}
 
 
 def _ideal(entry: Row) -> str:
@@ -124,15 +131,19 @@ def _ideal(entry: Row) -> str:
     )
 
 
-def _winner(first: Row, second: Row) -> int | None:
-    """Index of the better one; None if their intervals overlap or the metric has no ideal value."""
-    entries = (first, second)
-    if first["best"] is None or any(entry[key] is None for entry in entries for key in ("value", "low", "high")):
+def _winner(entries: Sequence[Row]) -> int | None:
+    """Index of the best of several; None if its interval overlaps another, or the metric has no ideal value."""
+    known = [i for i, e in enumerate(entries) if all(e[key] is not None for key in ("value", "low", "high"))]
+    if len(known) < 2 or entries[0]["best"] is None:
         return None
-    if first["low"] <= second["high"] and second["low"] <= first["high"]:
-        return None
-    scores = [_loss(entry) for entry in entries]
-    return None if scores[0] == scores[1] else scores.index(min(scores))
+    best = min(known, key=lambda i: _loss(entries[i]))
+    first = entries[best]
+    for second in (entries[i] for i in known if i != best):
+        if first["low"] <= second["high"] and second["low"] <= first["high"]:
+            return None
+        if _loss(first) == _loss(second):
+            return None
+    return best
 
 
 def _loss(entry: Row) -> float:

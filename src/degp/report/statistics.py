@@ -1,6 +1,7 @@
 """Sampling variation: exact intervals for counts, bootstrap intervals, rank correlation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -11,6 +12,7 @@ from degp.metrics.regression import normal_quantile
 __all__ = [
     "CONFIDENCE",
     "MARGIN",
+    "Resampling",
     "bootstrap_intervals",
     "fraction_interval",
     "poisson_binomial",
@@ -19,6 +21,20 @@ __all__ = [
 
 CONFIDENCE = 0.99  # of every test and every band in the report
 MARGIN = normal_quantile(CONFIDENCE)  # 2.58 standard errors to either side
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How often to draw samples, from what generator; `tick` is called once per sample, to show progress."""
+
+    count: int
+    generator: torch.Generator
+    tick: Callable[[], object]
+
+    def __iter__(self) -> Iterator[torch.Generator]:
+        for _ in range(self.count):
+            yield self.generator
+            self.tick()
 
 
 def poisson_binomial(probabilities: Float[Tensor, "N"]) -> Float[Tensor, "counts"]:
@@ -50,9 +66,8 @@ def bootstrap_intervals(
     observed: Float[Tensor, "K"],
     num_rows: int,
     *,
+    sampling: Resampling,
     level: float = 0.95,
-    resamples: int,
-    generator: torch.Generator,
 ) -> Float[Tensor, "2 K"]:
     """Lower and upper ends of bootstrap intervals of K statistics, each a function of row indices.
 
@@ -61,7 +76,7 @@ def bootstrap_intervals(
     which a statistic is undefined (NaN) is ignored.
     """
     draws = torch.stack(
-        [statistics(torch.randint(num_rows, (num_rows,), generator=generator)) for _ in range(resamples)]
+        [statistics(torch.randint(num_rows, (num_rows,), generator=generator)) for generator in sampling]
     )
     ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype)
     return draws.nanquantile(ends, dim=0) - draws.nanmean(dim=0) + observed

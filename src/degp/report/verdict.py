@@ -33,6 +33,7 @@ __all__ = [
     "points",
     "ranking_rule",
     "reliability_rule",
+    "training_rule",
     "variance_rule",
 ]
 
@@ -270,6 +271,16 @@ def majority_rule(accuracy: float, majority: float) -> Finding:
     if accuracy <= majority:
         return Finding("skill", "caution", f"Predictions are no better than a constant: {observed}")
     return Finding("skill", "good", f"Predictions are better than a constant: {observed}")
+
+
+def training_rule(steps: int, planned: int, seconds: float) -> Finding:
+    """A model whose training was cut off by a time limit has not learned all it could."""
+    return Finding(
+        "training",
+        "caution",
+        f"Training was cut off by its time limit after {seconds:.3g} s, at step {steps} of {planned}: the model may be "
+        f"inaccurate and its uncertainty unreliable; train it longer",
+    )
 
 
 def percent(share: float) -> str:

@@ -1,7 +1,8 @@
 """Encodings of one column: small records, fitted on training rows, that turn its cells into finite numbers.
 
-Each record is plain JSON. `features` names its outputs. `encode` computes them and issues a CellWarning if cells are
-unlike those of training. `describe` says in a sentence what was done.
+Each record is plain JSON. `features` names its outputs, and `groups` says which of them belong together, such as those
+of one category. `encode` computes them and issues a CellWarning if cells are unlike those of training. `describe` says
+in a sentence what was done.
 """
 
 import warnings
@@ -19,11 +20,13 @@ from degp.tabular.errors import CellWarning, TableError
 __all__ = [
     "KINDS",
     "MAX_CATEGORIES",
+    "RECORDS",
     "BooleanColumn",
     "CategoricalColumn",
     "Column",
     "DateColumn",
     "NumericColumn",
+    "PlainColumn",
     "Scale",
     "are_boolean",
     "spread",
@@ -66,6 +69,41 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class PlainColumn:
+    """Numbers as they are, in float64, from a table that has nothing else; the median where one is missing."""
+
+    name: str
+    median: float
+    kind: ClassVar[str] = "plain"
+    indicator: ClassVar[bool] = False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The value."""
+        return (self.name,)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """One."""
+        return (0,)
+
+    def encode(self, series: pd.Series) -> Float64[np.ndarray, "N 1"]:
+        """x, and the median where it is missing."""
+        values = to_numbers(series)
+        missing = np.isnan(values)
+        _warn_of_missing(missing, self)
+        return np.where(missing, self.median, values)[:, None]
+
+    def describe(self) -> str:
+        """That nothing was done."""
+        return "number"
+
+    def describe_missing(self) -> str:
+        """What a missing cell becomes."""
+        return f"filled with the median {self.median:g}"
+
+
+@dataclass(frozen=True)
 class NumericColumn:
     """Numbers, standardised; if training had missing ones, with an indicator of missing cells."""
 
@@ -84,6 +122,11 @@ class NumericColumn:
     def features(self) -> tuple[str, ...]:
         """The value, and the indicator."""
         return (self.name, *_indicator(self.name, self.indicator))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """One per feature."""
+        return tuple(range(len(self.features)))
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
         """(x − mean) / std, with the median where x is missing."""
@@ -125,6 +168,11 @@ class BooleanColumn:
     def features(self) -> tuple[str, ...]:
         """The truth value, and the indicator."""
         return (self.name, *_indicator(self.name, self.indicator))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """One per feature."""
+        return tuple(range(len(self.features)))
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
         """0 or 1."""
@@ -175,6 +223,11 @@ class CategoricalColumn:
         own = (f"{self.name} = {category}" for category in self.categories)
         other = (f"{self.name} is another",) if self.other else ()
         return (*own, *other, *_indicator(self.name, self.indicator))
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """One for all: they are the values of one variable."""
+        return (0,) * len(self.features)
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
         """One-hot rows; all zeros only if the category is unseen and there is no "other"."""
@@ -248,6 +301,12 @@ class DateColumn:
         waves = (f"{self.name}, {wave} of the {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))
         return (self.name, *waves, *_indicator(self.name, self.indicator))
 
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """One for the day, one for both waves of each cycle, one for the indicator."""
+        waves = (group for group in range(1, len(self.cycles) + 1) for _ in range(2))
+        return (0, *waves, *([len(self.cycles) + 1] if self.indicator else []))
+
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
         """(days − mean) / std, and sin and cos of 2π days / period; for a missing date the median and 0."""
         values = to_days(series, self.form)
@@ -265,10 +324,12 @@ class DateColumn:
         return "filled with the median"
 
 
-Column = NumericColumn | BooleanColumn | CategoricalColumn | DateColumn
-KINDS: dict[str, type[Column]] = {
+Inferred = NumericColumn | BooleanColumn | CategoricalColumn | DateColumn
+Column = PlainColumn | Inferred
+KINDS: dict[str, type[Inferred]] = {
     record.kind: record for record in (NumericColumn, BooleanColumn, CategoricalColumn, DateColumn)
 }
+RECORDS: dict[str, type[Column]] = {PlainColumn.kind: PlainColumn, **KINDS}
 
 
 def are_boolean(distinct: Iterable[str]) -> bool:
@@ -312,6 +373,12 @@ def _with_indicator(
     features: list[np.ndarray], missing: Bool[np.ndarray, " N"], column: Column
 ) -> Float32[np.ndarray, "N F"]:
     """The features, and the indicator if the column has one; warns if it has none but cells are missing."""
+    _warn_of_missing(missing, column)
+    marks = [missing] if column.indicator else []
+    return np.column_stack([*features, *marks]).astype(np.float32, copy=False)
+
+
+def _warn_of_missing(missing: Bool[np.ndarray, " N"], column: Column) -> None:
     if missing.any() and not column.indicator:
         warnings.warn(
             CellWarning(
@@ -320,7 +387,5 @@ def _with_indicator(
                 "missing cells",
                 ", but had none in training; they are filled in, and predictions for these rows are less reliable",
             ),
-            stacklevel=4,
+            stacklevel=5,
         )
-    marks = [missing] if column.indicator else []
-    return np.column_stack([*features, *marks]).astype(np.float32, copy=False)

@@ -1,26 +1,33 @@
 """From standardised rows to a trained, calibrated ensemble: what the estimators do, in tensors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp import methods
-from degp.calibration import calibrate_cautiously, calibrated_nll
+from degp.calibration import calibrate_cautiously, calibrated_nll, weighted_mean
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.measurement import MeasurementSampler, UniformBox, no_points
 from degp.methods import Built, Kind, Method
-from degp.nets import mlp
+from degp.nets import Erf, mlp
 from degp.prediction import evaluate
+from degp.predictive import Predictive
 from degp.priors.evidence import Scales, most_likely_scales
+from degp.runtime.cpu import measured_threads
 from degp.runtime.distributed import ALONE, Mesh
-from degp.training import Captured, Eager, History, Plan, Stepping, adam, fit
-from degp.typing import Batch
+from degp.tabular.process import Process, best_process
+from degp.training import Captured, Checkpoints, Eager, EarlyStopping, History, Plan, Stepping, adam, fit
+from degp.training.stepping import Timed
+from degp.typing import Batch, joined
 
 __all__ = [
+    "Budget",
     "Fitted",
     "TableConfig",
     "fit_table",
@@ -28,12 +35,20 @@ __all__ = [
     "likelihood_for",
     "method_for",
     "network_for",
-    "scales_for",
+    "priors_for",
+    "process_for",
     "stepping_for",
 ]
 
 CONSTANT, INPUT_DEPENDENT = "constant", "input-dependent"
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "erf": Erf}
 SCORING_DRAWS = 256
+PROGRESS = 0.15  # √N times the NLL that counts as progress on N validation rows: a fifth of a standard error
+PATIENCE = 0.3  # of the epochs, without progress
+BATCHES_PER_EPOCH = 25
+CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1000, 10.0  # whichever comes first
+NOISE_FLOOR = 0.8  # of the noise by evidence: on a batch the divergence undercounts what is local, and noise is fitted
+FINISH_STEPS, FINISH_RATE = 0.2, 0.3  # of the steps and the learning rate, for training on all rows at the end
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,8 @@ class TableConfig:
         measurement_points: per step besides the batch, uniform over the region of the data.
         epsilon: λ and jitter of DE-GP, as a share of the mean variance.
         noise: "constant" or "input-dependent", for real targets.
-        learning_rate: of Adam, × 0.99 every 5 epochs.
+        learning_rate: of Adam, at first; it falls to zero by a cosine.
+        exact_rows: tables of up to this many rows are also predicted by the exact process, for real targets.
     """
 
     method: Kind = Kind.DEGP
@@ -56,9 +72,10 @@ class TableConfig:
     members: int = 16
     alpha: float = 1.0
     measurement_points: int = 64
-    epsilon: float = 0.05
+    epsilon: float = 0.005
     noise: str = CONSTANT
     learning_rate: float = 0.01
+    exact_rows: int = 2000
 
     def __post_init__(self) -> None:
         if self.noise not in (CONSTANT, INPUT_DEPENDENT):
@@ -70,12 +87,65 @@ class TableConfig:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """How long a table is trained on, and how.
+
+    Attributes:
+        steps: of the optimiser.
+        batch_size: rows per step.
+        max_seconds: end training after this time.
+        stepping: see `Plan`.
+        checkpoints: the folder of an interrupted fit.
+    """
+
+    steps: int
+    batch_size: int = 256
+    max_seconds: float | None = None
+    stepping: Stepping = field(default_factory=Eager)
+    checkpoints: Checkpoints | None = None
+
+    def plan(self, rows: int, early_stopping: EarlyStopping | None = None) -> Plan:
+        """The plan of a fit to this many rows: epochs of about 25 steps."""
+        batches = -(-rows // self.batch_size)
+        size = rows // batches if self.stepping.even else self.batch_size
+        per_epoch = BATCHES_PER_EPOCH if batches > BATCHES_PER_EPOCH else BATCHES_PER_EPOCH // batches * batches
+        return Plan(
+            max(1, round(self.steps / per_epoch)),
+            size,
+            batches_per_epoch=BATCHES_PER_EPOCH,
+            early_stopping=early_stopping,
+            max_seconds=self.max_seconds,
+            stepping=self.stepping,
+            checkpoints=self.checkpoints,
+            resume=True,
+        )
+
+    def first(self) -> "Budget":
+        """What is left for training before the last steps on all rows."""
+        seconds = None if self.max_seconds is None else self.max_seconds / (1 + FINISH_STEPS)
+        return replace(self, max_seconds=seconds)
+
+    def last(self, seconds_used: float) -> "Budget":
+        """What is left for the last steps on all rows."""
+        seconds = None if self.max_seconds is None else max(self.max_seconds - seconds_used, 0.1)
+        own = self.checkpoints and replace(self.checkpoints, folder=Path(self.checkpoints.folder) / "last")
+        return replace(self, steps=math.ceil(FINISH_STEPS * self.steps), max_seconds=seconds, checkpoints=own)
+
+
+@dataclass(frozen=True)
 class Fitted:
-    """A trained ensemble with its calibrated method and the history of the fit."""
+    """A trained ensemble with its calibrated method.
+
+    Attributes:
+        validation_nll: the mean NLL of the validation rows before the last steps; NaN without such rows.
+        held_out: the predictive distribution of the validation rows, before the last steps.
+        history: of all epochs.
+    """
 
     ensemble: Ensemble
     method: Method
     validation_nll: float
+    held_out: Predictive | None
     history: History
 
 
@@ -85,47 +155,129 @@ def fit_table(
     num_classes: int | None,
     config: TableConfig,
     scales: Scales,
-    plan: Plan,
+    budget: Budget,
     *,
     mesh: Mesh = ALONE,
     generator: torch.Generator,
     progress: bool | None = None,
 ) -> Fitted:
-    """Trains one ensemble under a prior of these scales, and calibrates it on the validation rows.
+    """Trains one ensemble on all rows, under a prior of these scales.
+
+    Validation rows, where there are any, select the epoch and calibrate the noise or temperature, which is then fixed;
+    the last steps are on all rows. Without them, Bayes' weight alone prevents overfitting.
 
     Args:
         train: inputs (N, D), standardised and times their relevance; standardised targets (N, C), or labels (N,).
-        validation: rows in the same units, which select the epoch and calibrate the noise or temperature.
+        validation: rows in the same units; may be empty.
         num_classes: None for real targets.
-        plan: its early stopping reads "validation/nll".
         mesh: the ranks that the members are distributed over; every rank returns the whole ensemble.
     """
     _check_ranks(config.members, mesh)
     whole, method = initial(train, num_classes, config, scales, generator=generator)
     ensemble = whole.split(mesh)
-    trained = [p for p in (*ensemble.parameters(), *method.parameters()) if p.requires_grad]
-    optimizer = adam(trained, config.learning_rate)
-    history = fit(
-        ensemble,
-        train,
-        method,
-        plan,
-        optimizer=optimizer,
-        scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.99),
-        validation=lambda members: {"nll": _score(members, method, validation)},
-        generator=generator,
-        progress=progress,
-    )
+    trainer = _Trainer(ensemble, method, config.learning_rate, generator, progress)
+    if not len(validation):
+        history = trainer(train, budget.plan(len(train)))
+        return Fitted(ensemble.whole().eval(), method, math.nan, None, history)
+    history = trainer(train, _watched(budget.first(), len(train), len(validation)), validation)
     whole = ensemble.whole().eval()
     nll = _score(whole, method, validation)
-    calibrate_cautiously(method, evaluate(whole, validation.inputs), validation.targets)
-    return Fitted(whole, method, nll, history)
+    outputs = evaluate(whole, validation.inputs)
+    calibrate_cautiously(method, outputs, validation.targets, validation.weights)
+    method.requires_grad_(False)
+    held_out = method.predictive(outputs, generator=generator.clone_state())
+    rest = budget.last(history.last["seconds"])
+    both = joined(train, validation)
+    last = replace(trainer, learning_rate=FINISH_RATE * config.learning_rate)(both, rest.plan(len(both)))
+    return Fitted(ensemble.whole().eval(), method, nll, held_out, history.then(last))
 
 
-def scales_for(train: Batch, num_classes: int | None, config: TableConfig, *, generator: torch.Generator) -> Scales:
-    """The prior's scales by evidence; the relevance of each feature is to be applied to all inputs."""
-    targets = _as_real(train.targets, num_classes)
-    return most_likely_scales(train.inputs, targets, len(config.hidden_layers), generator=generator)
+@dataclass(frozen=True)
+class _Trainer:
+    """Trains an ensemble in place: Adam with a cosine schedule."""
+
+    ensemble: Ensemble
+    method: Built
+    learning_rate: float
+    generator: torch.Generator
+    progress: bool | None
+
+    def __call__(self, rows: Batch, plan: Plan, validation: Batch | None = None) -> History:
+        trained = [p for p in (*self.ensemble.parameters(), *self.method.parameters()) if p.requires_grad]
+        optimizer = adam(trained, self.learning_rate)
+
+        def scores(members: Ensemble) -> dict[str, float]:
+            assert validation is not None
+            return {"nll": _score(members, self.method, validation)}
+
+        with measured_threads() as trial:
+            return fit(
+                self.ensemble,
+                rows,
+                self.method,
+                replace(plan, stepping=Timed(plan.stepping, trial)),
+                optimizer=optimizer,
+                scheduler=torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs),
+                validation=scores if validation is not None else None,
+                generator=self.generator,
+                progress=self.progress,
+            )
+
+
+def _watched(budget: Budget, rows: int, validation_rows: int) -> Plan:
+    """The plan with early stopping by the validation NLL."""
+    plan = budget.plan(rows)
+    patience = math.ceil(PATIENCE * plan.epochs)
+    return replace(plan, early_stopping=EarlyStopping("validation/nll", patience, PROGRESS / validation_rows**0.5))
+
+
+def priors_for(
+    train: Batch,
+    num_classes: int | None,
+    config: TableConfig,
+    *,
+    groups: Sequence[int] | None = None,
+    generator: torch.Generator,
+) -> list[Scales]:
+    """Scales of the candidate priors by evidence, the members' first: ReLU, and erf where a process is possible."""
+    depth, targets = len(config.hidden_layers), _as_real(train, num_classes)
+    activations = ("relu", "erf") if _has_process(num_classes, config) and depth else ("relu",)
+    state = generator.get_state()
+    found = []
+    for activation in activations:
+        generator.set_state(state)  # the same rows: the candidates are compared
+        found.append(
+            most_likely_scales(
+                train.inputs,
+                targets,
+                depth,
+                activation=activation,
+                weights=train.weights,
+                groups=groups,
+                generator=generator,
+            )
+        )
+    return found
+
+
+def process_for(
+    train: Batch,
+    candidates: Sequence[Scales],
+    num_classes: int | None,
+    config: TableConfig,
+    *,
+    generator: torch.Generator,
+) -> Process | None:
+    """The exact process of the best prior on at most `exact_rows` rows, for real targets."""
+    if not _has_process(num_classes, config):
+        return None
+    rows = torch.randperm(len(train), generator=generator, device=generator.device)[: config.exact_rows]
+    return best_process(candidates, train[rows.to(train.inputs.device)])
+
+
+def _has_process(num_classes: int | None, config: TableConfig) -> bool:
+    is_gaussian = num_classes is None and config.noise == CONSTANT
+    return is_gaussian and config.method is Kind.DEGP and config.exact_rows > 0
 
 
 def initial(
@@ -164,17 +316,17 @@ def likelihood_for(num_classes: int | None, noise: str, noise_variance: float) -
     if num_classes is not None:
         return Categorical(learned=True, num_draws=64)
     if noise == CONSTANT:
-        return Gaussian(noise_variance, learned=True)
+        return Gaussian(noise_variance, learned=True, floor=NOISE_FLOOR * noise_variance)
     return HeteroscedasticGaussian(noise_variance)
 
 
 def network_for(
-    num_features: int, num_targets: int, num_classes: int | None, hidden_layers: Sequence[int], noise: str
+    num_features: int, num_targets: int, num_classes: int | None, config: TableConfig, activation: str
 ) -> nn.Module:
     """One member: an MLP with one output per class or target; two per target where the noise depends on the input."""
-    if num_classes is not None:
-        return mlp(num_features, hidden_layers, num_classes)
-    return mlp(num_features, hidden_layers, num_targets * (2 if noise == INPUT_DEPENDENT else 1))
+    per_target = 2 if config.noise == INPUT_DEPENDENT else 1
+    outputs = num_targets * per_target if num_classes is None else num_classes
+    return mlp(num_features, config.hidden_layers, outputs, activation=ACTIVATIONS[activation])
 
 
 def stepping_for(device: str, mesh: Mesh) -> Stepping:
@@ -188,7 +340,8 @@ def _score(ensemble: Ensemble, method: Method, validation: Batch) -> float:
     outputs = evaluate(ensemble, validation.inputs)
     generator = torch.Generator(outputs.device).manual_seed(0)  # common random numbers: epochs are compared
     predictive = method.predictive(outputs, num_draws=SCORING_DRAWS, generator=generator)
-    return float(calibrated_nll(predictive, validation.targets).mean())
+    nll = calibrated_nll(predictive, validation.targets, validation.weights)
+    return float(weighted_mean(nll, validation.weights))
 
 
 def _check_ranks(members: int, mesh: Mesh) -> None:
@@ -207,7 +360,7 @@ def _initial_ensemble(
     weight_prior = scales.weight_prior()
 
     def make() -> nn.Module:
-        network = network_for(data.inputs.shape[1], num_targets, num_classes, config.hidden_layers, config.noise)
+        network = network_for(data.inputs.shape[1], num_targets, num_classes, config, scales.activation)
         weight_prior.initialise(network.to(generator.device), generator=generator)
         if num_classes is None and config.noise == INPUT_DEPENDENT:
             _damp_log_noise(network, num_targets, data.inputs, scales)
@@ -225,9 +378,9 @@ def _damp_log_noise(network: nn.Module, num_targets: int, inputs: Float[Tensor, 
         parameter[num_targets:] /= max(1.0, variance) ** 0.5
 
 
-def _as_real(targets: Shaped[Tensor, "N *C"], num_classes: int | None) -> Float[Tensor, "N C"]:
+def _as_real(train: Batch, num_classes: int | None) -> Float[Tensor, "N C"]:
     """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
     if num_classes is None:
-        return targets
-    onehot = torch.nn.functional.one_hot(targets, num_classes).double()
-    return 4 * (onehot - onehot.mean(0))
+        return train.targets
+    onehot = torch.nn.functional.one_hot(train.targets, num_classes).double()
+    return 4 * (onehot - weighted_mean(onehot.mT, train.weights))

@@ -1,7 +1,7 @@
-"""Models of tables: prepare rows for training, predict new ones, evaluate predictions, update on new labels."""
+"""Models of tables: prepare rows for training, predict new ones, update on new labels."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,34 +9,33 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float32, Shaped
-from sklearn.base import clone
+from jaxtyping import Shaped
 from torch import Tensor
 
 from degp.gaussian import Coefficients
-from degp.methods import Kind
 from degp.predictive import RegressionPredictive
-from degp.report import evaluate_classification, evaluate_regression
-from degp.runtime.files import new_file
-from degp.tabular.errors import TableError, TableWarning, require_columns, summed_warnings
+from degp.tabular.errors import TableError, TableWarning
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
-from degp.tabular.preprocessing import Preprocessing
-from degp.tabular.reading import stream_table
+from degp.tabular.preprocessing import EncodedRows, Preprocessing
+from degp.tabular.reading import Names, numbered, read_table, stream_table
 from degp.tabular.saving import Estimator, Model, ModelError
 from degp.tabular.targets import REGRESSION, Target
 
 __all__ = [
+    "RealPredictions",
     "TrainingRows",
     "UpdateSummary",
+    "as_labels",
+    "column_relevance",
     "encode_labelled",
     "encode_rows",
     "estimator_for",
-    "evaluate_rows",
-    "plain_ensemble",
-    "predict_file",
     "predict_rows",
     "prepare",
-    "text_columns",
+    "read_rows",
+    "real_predictions",
+    "stream_rows",
+    "target_of",
     "update_rows",
     "validation_nll",
 ]
@@ -44,12 +43,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """A table ready for training: inputs and targets as numbers, and how they were made."""
+    """A table ready for training: inputs for `fit`, its targets or labels, and how they were made."""
 
     target: Target
-    preprocessing: Preprocessing
-    inputs: Float32[np.ndarray, "N D"]
-    targets: Shaped[np.ndarray, " N"]
+    inputs: EncodedRows
+    targets: Shaped[np.ndarray, "N *C"]
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """From rows to inputs."""
+        return self.inputs.preprocessing
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class UpdateSummary:
         shift: root mean square change of the means of z.
         std: root mean variance of z, before and after.
         epistemic_std: root mean epistemic variance at these rows, before and after.
-        rmse: at these rows, before and after.
+        rmse: at these rows, before and after; of several targets, both in units of the targets' standard deviations.
     """
 
     rows: int
@@ -71,17 +74,43 @@ class UpdateSummary:
     rmse: tuple[float, float]
 
 
-def prepare(frame: pd.DataFrame, target: str, task: str | None = None) -> TrainingRows:
-    """Infers the target's task, unless `task` is given, fits the preprocessing, and applies it."""
-    chosen = Target.fit(frame, target, task)
-    rows, targets = chosen.split(frame)
-    preprocessing = Preprocessing.fit(rows, target)
-    return TrainingRows(chosen, preprocessing, preprocessing.transform(rows), targets)
+def prepare(
+    frame: pd.DataFrame,
+    targets: str | Sequence[str],
+    task: str | None = None,
+    *,
+    drop: Sequence[str] = (),
+    header: bool = True,
+) -> TrainingRows:
+    """Infers the target's task, unless `task` is given, fits the preprocessing, and applies it.
+
+    Args:
+        targets: the column to predict, or several columns of numbers.
+        drop: columns to leave out.
+        header: whether the table had one; the model reads new tables alike.
+    """
+    chosen = Target.fit(frame, targets, task)
+    clash = [name for name in drop if name in chosen.names]
+    if clash:
+        raise TableError(f"a column is either predicted or dropped, but {clash[0]!r} is to be both; leave out one")
+    rows, values = chosen.split(frame)
+    preprocessing = replace(Preprocessing.fit(rows, chosen.names, drop=drop), header=header)
+    return TrainingRows(chosen, preprocessing.encode(rows), as_labels(chosen, values))
 
 
 def estimator_for(target: Target, settings: dict[str, Any]) -> Estimator:
     """An unfitted regressor or classifier."""
     return (DEGPRegressor if target.task == REGRESSION else DEGPClassifier)(**settings)
+
+
+def read_rows(model: Model, table: Path) -> pd.DataFrame:
+    """A whole table, read as the training table was."""
+    return read_table(table, text=_text_columns(model), names=_names(model))
+
+
+def stream_rows(model: Model, table: Path, *, text: Sequence[str] = (), chunk_rows: int) -> Iterator[pd.DataFrame]:
+    """A table in chunks, read as the training table was; `text` are further columns to read as text."""
+    return stream_table(table, text=[*_text_columns(model), *text], names=_names(model), chunk_rows=chunk_rows)
 
 
 def validation_nll(estimator: Estimator) -> float:
@@ -90,34 +119,42 @@ def validation_nll(estimator: Estimator) -> float:
     return float(estimator.validation_nll_ + units)
 
 
-def encode_rows(model: Model, frame: pd.DataFrame) -> Float32[np.ndarray, "N D"]:
+def encode_rows(model: Model, frame: pd.DataFrame) -> EncodedRows:
     """The estimator's inputs for new rows."""
-    if model.preprocessing is None or model.target is None:
-        raise ModelError(
-            "a model of a table needs its preprocessing and its target, but it was saved without them; pass both to "
-            "save_model"
-        )
-    return model.preprocessing.transform(frame)
+    return model.preprocessing.encode(frame)
 
 
-def encode_labelled(
-    model: Model, frame: pd.DataFrame
-) -> tuple[pd.DataFrame, Float32[np.ndarray, "N D"], Shaped[np.ndarray, " N"]]:
-    """The rows that have a target, the estimator's inputs for them, and their targets."""
-    rows, targets = _target(model).split(frame)
+def encode_labelled(model: Model, frame: pd.DataFrame) -> tuple[pd.DataFrame, EncodedRows, Shaped[np.ndarray, "N *C"]]:
+    """The rows that have a target, the estimator's inputs for them, and their targets: numbers, or places of labels."""
+    rows, targets = target_of(model).split(frame)
     if not len(rows):
-        raise TableError(f"some rows must have {_target(model).name!r}, but in all {len(frame)} it is missing")
+        raise TableError(f"some rows must have {target_of(model).name!r}, but in all {len(frame)} it is missing")
     return rows, encode_rows(model, rows), targets.copy()  # pandas returns read-only arrays
 
 
-def text_columns(model: Model) -> list[str]:
-    """Columns that `read_table` and `stream_table` should read as text."""
-    preprocessing, target = model.preprocessing, model.target
-    return [*(preprocessing.text_columns if preprocessing else ()), *(target.text_columns if target else ())]
+def as_labels(target: Target, targets: Shaped[np.ndarray, "N *C"]) -> Shaped[np.ndarray, "N *C"]:
+    """Targets for `fit`: numbers as they are, places of labels as the labels."""
+    return targets if target.task == REGRESSION else np.array(target.labels)[targets]
+
+
+def column_relevance(model: Model) -> dict[str, float] | None:
+    """The share of each column in the squared distance of two rows under the prior, largest first; they sum to one.
+
+    It is s² / Σ s² with the estimator's `feature_relevance_` s. None if all inputs have the same relevance, which then
+    ranks no columns.
+    """
+    relevance = model.estimator.relevance_
+    if np.allclose(relevance, relevance[0]):
+        return None
+    squares = {name: model.estimator.feature_relevance_[name] ** 2 for name in model.preprocessing.names}
+    shares = {name: square / sum(squares.values()) for name, square in squares.items()}
+    return dict(sorted(shares.items(), key=lambda entry: -entry[1]))
 
 
 def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, conformal: bool = False) -> pd.DataFrame:
     """Mean, standard deviations and interval of each row; or class, probabilities and uncertainty in nats.
+
+    With several targets, the columns are named after them: `price_mean`, `price_lower`, and so on.
 
     Args:
         level: of the interval.
@@ -125,87 +162,31 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
     """
     inputs, estimator = encode_rows(model, frame), model.estimator
     if isinstance(estimator, DEGPRegressor):
-        predicted = _real_predictions(estimator, inputs)
+        predicted = real_predictions(estimator, inputs)
         interval = estimator.predict_interval(inputs, level, conformal=True) if conformal else predicted.interval(level)
         _warn_if_infinite(interval, estimator, level)
-        columns = {
-            "mean": predicted.mean,
-            "epistemic_std": np.sqrt(predicted.epistemic),
-            "total_std": np.sqrt(predicted.total),
-            "lower": interval[..., 0],
-            "upper": interval[..., 1],
-        }
+        columns = _by_target(
+            model,
+            {
+                "mean": predicted.mean,
+                "epistemic_std": np.sqrt(predicted.epistemic),
+                "total_std": np.sqrt(predicted.total),
+                "lower": interval[..., 0],
+                "upper": interval[..., 1],
+            },
+        )
     else:
         if conformal:
             raise ValueError("conformal intervals are for numbers, but this model predicts classes; leave them out")
-        labels, predictive = _target(model).labels, estimator._class_predictive(inputs)
+        labels, predictive = estimator.classes_, estimator._class_predictive(inputs)
         probabilities = _array(predictive.probabilities)
         columns = {
-            "prediction": np.array(labels, dtype=object)[probabilities.argmax(1)],
+            "prediction": labels.astype(object)[probabilities.argmax(1)],
             **{f"probability_{label}": probabilities[:, place] for place, label in enumerate(labels)},
             "epistemic": _array(predictive.epistemic),
             "total": _array(predictive.total),
         }
     return pd.DataFrame(columns, index=frame.index)
-
-
-def predict_file(
-    model: Model,
-    table: Path,
-    out: Path,
-    *,
-    level: float = 0.9,
-    conformal: bool = False,
-    id_column: str | None = None,
-    chunk_rows: int = 10_000,
-) -> int:
-    """Writes predictions for a file of any length, atomically, in the memory of one chunk; returns their number.
-
-    Args:
-        out: a .csv or .parquet file.
-        id_column: a column of the table to copy, as text, in front of the predictions.
-    """
-    write = _writer(out)
-    if out.exists() and out.samefile(table):
-        raise ValueError(f"predictions must not overwrite the table {table}; choose another name for them")
-    copied = [] if id_column is None else [id_column]
-    chunks = stream_table(table, text=[*text_columns(model), *copied], chunk_rows=chunk_rows)
-    predictions = (
-        _with_columns(chunk, copied, predict_rows(model, chunk, level=level, conformal=conformal)) for chunk in chunks
-    )
-    with summed_warnings():
-        first = next(predictions)  # before a file is created: most errors in a table show in its first rows
-        with new_file(out) as draft:
-            return write(draft, first, predictions)
-
-
-def evaluate_rows(
-    model: Model, frame: pd.DataFrame, *, level: float = 0.9, resamples: int = 500, generator: torch.Generator
-) -> dict[str, Any]:
-    """Accuracy and calibration of the predictions on rows whose targets are known; see `degp.report`."""
-    _, inputs, targets = encode_labelled(model, frame)
-    estimator = model.estimator
-    if isinstance(estimator, DEGPRegressor):
-        predicted = _real_predictions(estimator, inputs)
-        return evaluate_regression(
-            predicted.mean,
-            predicted.epistemic,
-            predicted.total,
-            targets,
-            level=level,
-            resamples=resamples,
-            generator=generator,
-        )
-    predictive, names = estimator._class_predictive(inputs), [str(label) for label in _target(model).labels]
-    probabilities, epistemic = _array(predictive.probabilities), _array(predictive.epistemic)
-    return evaluate_classification(probabilities, epistemic, targets, names, resamples=resamples, generator=generator)
-
-
-def plain_ensemble(model: Model, frame: pd.DataFrame, *, verbose: bool = False) -> Model:
-    """A deep ensemble trained on the same table with the model's settings, seed and preprocessing."""
-    _, inputs, targets = encode_labelled(model, frame)
-    estimator = clone(model.estimator).set_params(method=Kind.DE.value, checkpoint=None, verbose=verbose)
-    return replace(model, estimator=estimator.fit(inputs, targets))
 
 
 def update_rows(model: Model, frame: pd.DataFrame) -> UpdateSummary:
@@ -214,11 +195,13 @@ def update_rows(model: Model, frame: pd.DataFrame) -> UpdateSummary:
     if not isinstance(estimator, DEGPRegressor):
         raise ValueError("only models of numbers can be updated, but this one predicts classes; fit it again")
     _, inputs, targets = encode_labelled(model, frame)
+    unit = 1.0 if estimator.single_target_ else np.asarray(estimator.target_scaling_.std)
 
     def state() -> tuple[np.ndarray, float, float, float]:
         mean, std = _coefficient_moments(estimator.coefficients_, len(estimator.ensemble_))
-        predicted = _real_predictions(estimator, inputs)
-        return mean, std, _root_mean(predicted.epistemic), _root_mean((predicted.mean - targets) ** 2)
+        predicted = real_predictions(estimator, inputs)
+        errors = (predicted.mean - targets) / unit
+        return mean, std, _root_mean(predicted.epistemic / unit**2), _root_mean(errors**2)
 
     before = state()
     estimator.update(inputs, targets)
@@ -229,30 +212,35 @@ def update_rows(model: Model, frame: pd.DataFrame) -> UpdateSummary:
 
 
 @dataclass(frozen=True)
-class _RealPredictions:
-    """Predictions of real targets in original units, from one evaluation of the members."""
+class RealPredictions:
+    """Predictions of real targets in original units, (N,) or (N, C), from one evaluation of the members."""
 
     estimator: DEGPRegressor
     predictive: RegressionPredictive
 
     @property
     def mean(self) -> np.ndarray:
+        """E[y]."""
         return self.estimator._original(self.predictive.mean)
 
     @property
     def epistemic(self) -> np.ndarray:
+        """The variance that more data would remove."""
         return self.estimator._original_std(self.predictive.epistemic.sqrt()) ** 2
 
     @property
     def total(self) -> np.ndarray:
+        """The variance of y, noise included."""
         return self.estimator._original_std(self.predictive.total.sqrt()) ** 2
 
     def interval(self, level: float) -> np.ndarray:
+        """Lower and upper ends, on the last axis."""
         return np.stack([self.estimator._original(end) for end in self.predictive.interval(level)], axis=-1)
 
 
-def _real_predictions(estimator: DEGPRegressor, inputs: Float32[np.ndarray, "N D"]) -> _RealPredictions:
-    return _RealPredictions(estimator, estimator._predictive(inputs))
+def real_predictions(estimator: DEGPRegressor, inputs: EncodedRows) -> RealPredictions:
+    """The predictions of a regressor for encoded rows."""
+    return RealPredictions(estimator, estimator._predictive(inputs))
 
 
 def _array(values: Tensor) -> np.ndarray:
@@ -281,50 +269,45 @@ def _root_mean(squares: np.ndarray) -> float:
     return float(np.sqrt(np.mean(squares)))
 
 
-def _target(model: Model) -> Target:
+def target_of(model: Model) -> Target:
+    """The model's target; raises ModelError if it was saved without it."""
     if model.target is None:
-        raise ModelError("a model of a table needs its target, but it was saved without it; pass it to save_model")
+        raise ModelError(
+            "the name of the target's column must be known, but the model was saved without it; fit it to a named "
+            "pandas.Series, or pass the target to save_model"
+        )
     return model.target
 
 
-def _with_columns(chunk: pd.DataFrame, copied: list[str], predictions: pd.DataFrame) -> pd.DataFrame:
-    """Columns of the table, then the predictions."""
-    require_columns(copied, list(chunk), where="the table")
-    clash = [name for name in copied if name in predictions]
-    if clash:
-        raise TableError(f"a copied column must not have the name of a prediction, but {clash[0]!r} has; rename it")
-    return pd.concat([chunk[copied], predictions], axis=1)
+def _by_target(model: Model, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns (N,), or with several targets one per target, from (N, C)."""
+    if columns["mean"].ndim == 1:
+        return columns
+    return {
+        f"{name}_{column}": values[:, place]
+        for place, name in enumerate(target_of(model).names)
+        for column, values in columns.items()
+    }
 
 
-Write = Callable[[Path, pd.DataFrame, Iterator[pd.DataFrame]], int]
+def _text_columns(model: Model) -> list[str]:
+    return [*model.preprocessing.text_columns, *(model.target.text_columns if model.target else ())]
 
 
-def _writer(path: Path) -> Write:
-    writers: dict[str, Write] = {".csv": _write_csv, ".parquet": _write_parquet}
-    if path.suffix.lower() not in writers:
-        raise ValueError(f"predictions are written to a .csv or .parquet file, but this is {path}; choose one of these")
-    return writers[path.suffix.lower()]
+def _names(model: Model) -> Names | None:
+    """Names for the columns of a file without a header, which may lack the targets; None if files have headers."""
+    preprocessing = model.preprocessing
+    if preprocessing.header:
+        return None
+    every = numbered(len(preprocessing.names) + len(preprocessing.ignored))
+    inputs = [name for name in every if name not in target_of(model).names]
 
+    def names(count: int) -> list[str]:
+        if count not in (len(every), len(inputs)):
+            raise TableError(
+                f"the model was fitted without a header, so a table must have its {len(every)} columns in the same "
+                f"order, or all but the target, but it has {count}; add or remove columns"
+            )
+        return every if count == len(every) else inputs
 
-def _write_csv(path: Path, first: pd.DataFrame, rest: Iterator[pd.DataFrame]) -> int:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        first.to_csv(file, index=False, float_format="%.9g")
-        count = len(first)
-        for chunk in rest:
-            chunk.to_csv(file, index=False, header=False, float_format="%.9g")
-            count += len(chunk)
-    return count
-
-
-def _write_parquet(path: Path, first: pd.DataFrame, rest: Iterator[pd.DataFrame]) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.Table.from_pandas(first, preserve_index=False)
-    with pq.ParquetWriter(path, table.schema) as file:
-        file.write_table(table)
-        count = len(first)
-        for chunk in rest:
-            file.write_table(pa.Table.from_pandas(chunk, schema=table.schema, preserve_index=False))
-            count += len(chunk)
-    return count
+    return names

@@ -2,20 +2,20 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float32
+from jaxtyping import Float
 
 from degp.tabular.cells import filled_cells
-from degp.tabular.columns import KINDS, MAX_CATEGORIES, CategoricalColumn, Column, Scale
+from degp.tabular.columns import KINDS, MAX_CATEGORIES, RECORDS, CategoricalColumn, Column, PlainColumn, Scale
 from degp.tabular.errors import TableError, TableWarning, quoted, require_columns
 from degp.tabular.kinds import kind_of, reason_to_doubt, reason_to_drop
 
-__all__ = ["Preprocessing"]
+__all__ = ["EncodedRows", "Preprocessing"]
 
 SCHEMA = 1
 
@@ -28,34 +28,44 @@ class Preprocessing:
         columns: the encodings, in the order of the output.
         notes: one sentence per column about what was done.
         ignored: columns that training had and did not use, the target among them.
+        header: whether tables have one; without it, columns are named by their places, "1", "2", …
     """
 
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    header: bool = True
 
     @classmethod
     def fit(
         cls,
         frame: pd.DataFrame,
-        target: str | None = None,
+        target: str | Sequence[str] | None = None,
         *,
         kinds: Mapping[str, str] | None = None,
+        drop: Sequence[str] = (),
         max_categories: int = MAX_CATEGORIES,
     ) -> "Preprocessing":
         """From training rows; those without a target are ignored.
 
         Args:
             frame: one row per point.
-            target: the column to predict, which is left out.
+            target: the column to predict, or several, which are left out.
             kinds: overrides the inferred kinds of columns: numeric, boolean, categorical or date.
+            drop: columns to leave out.
             max_categories: how many categories of a column get a feature of their own.
         """
-        _check_frame(frame, target, kinds or {})
-        rows = frame if target is None else frame.drop(columns=target)[frame[target].notna()]
+        targets = [target] if isinstance(target, str) else list(target or ())
+        _check_frame(frame, [*targets, *drop], kinds or {})
+        rows = frame.drop(columns=targets)[frame[targets].notna().all(axis=1)]
         if len(rows) < 2:
             raise TableError(f"there must be at least two rows to learn from, but there is {len(rows)}; add rows")
-        fitted = [_fit_column(rows[name], (kinds or {}).get(name), max_categories) for name in rows]
+        fitted = [
+            _Dropped(name, "as requested")
+            if name in drop
+            else _fit_column(rows[name], (kinds or {}).get(name), max_categories)
+            for name in rows
+        ]
         columns = tuple(column for column in fitted if not isinstance(column, _Dropped))
         notes = tuple(_note(column, rows[column.name]) for column in fitted)
         if not columns:
@@ -63,12 +73,38 @@ class Preprocessing:
                 f"there must be a column to learn from, but none is left: {'; '.join(notes) or 'no others'}"
             )
         dropped = [column.name for column in fitted if isinstance(column, _Dropped)]
-        return cls(columns, notes, (*([] if target is None else [target]), *dropped))
+        return cls(columns, notes, (*targets, *dropped))
+
+    @classmethod
+    def plain(cls, frame: pd.DataFrame) -> "Preprocessing":
+        """Of a table that has finite numbers only: every column as it is, none left out."""
+        columns = tuple(PlainColumn(name, float(frame[name].median())) for name in _column_names(frame))
+        return cls(columns, tuple(f"{column.name!r}: {column.describe()}" for column in columns))
+
+    def ignoring(self, name: str | None) -> "Preprocessing":
+        """The same, for tables that may have one more column: the target."""
+        if name is None or name in (*self.names, *self.ignored):
+            return self
+        return dataclasses.replace(self, ignored=(name, *self.ignored))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all columns are numbers as they are."""
+        return all(isinstance(column, PlainColumn) for column in self.columns)
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the D outputs."""
         return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The group of each of the D outputs, numbered from 0; those of one group share their relevance."""
+        groups: list[int] = []
+        for column in self.columns:
+            start = max(groups, default=-1) + 1
+            groups += [start + group for group in column.groups]
+        return tuple(groups)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,8 +116,10 @@ class Preprocessing:
         """Columns that `read_table` and `stream_table` should read as text."""
         return tuple(column.name for column in self.columns if isinstance(column, CategoricalColumn) and column.as_text)
 
-    def transform(self, frame: pd.DataFrame) -> Float32[np.ndarray, "N D"]:
+    def transform(self, frame: pd.DataFrame) -> Float[np.ndarray, "N D"]:
         """Finite numbers, one row per row of the frame; the order of its columns is irrelevant.
+
+        They are float32, and plain numbers float64.
 
         Raises TableError if a column is missing, or if a cell is not of the column's kind. Issues TableWarnings that
         count unseen categories and unexpected missing cells, and about columns that training did not have.
@@ -91,13 +129,17 @@ class Preprocessing:
         if extra:
             message = f"the table has columns that training did not have: {quoted(extra)}; they are ignored"
             warnings.warn(message, TableWarning, stacklevel=2)
-        outputs = np.empty((len(frame), len(self.features)), dtype=np.float32)
+        outputs = np.empty((len(frame), len(self.features)), dtype=np.float64 if self.is_plain else np.float32)
         start = 0
         for column in self.columns:
             width = len(column.features)
             outputs[:, start : start + width] = column.encode(frame[column.name])
             start += width
         return outputs
+
+    def encode(self, frame: pd.DataFrame) -> "EncodedRows":
+        """What `transform` computes, for the estimators: they learn from it which outputs belong together."""
+        return EncodedRows(self.transform(frame), self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dump`; numbers come back exactly."""
@@ -107,6 +149,7 @@ class Preprocessing:
             "columns": [{key: _as_list(value) for key, value in column.items()} for column in columns],
             "notes": list(self.notes),
             "ignored": list(self.ignored),
+            "header": self.header,
         }
 
     @classmethod
@@ -119,9 +162,25 @@ class Preprocessing:
             )
         try:
             columns = tuple(_column_from_json(column) for column in record["columns"])
-            return cls(columns, tuple(record["notes"]), tuple(record["ignored"]))
+            return cls(columns, tuple(record["notes"]), tuple(record["ignored"]), record.get("header", True))
         except (KeyError, TypeError, AttributeError) as error:
             raise TableError(f"a preprocessing record must be as to_json wrote it, but {error!r}; fit again") from None
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows of a table as numbers, and the preprocessing that computed them; the estimators take it for X."""
+
+    values: Float[np.ndarray, "N D"]
+    preprocessing: Preprocessing
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and D."""
+        return self.values.shape
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 @dataclass(frozen=True)
@@ -153,21 +212,21 @@ def _note(column: Column | _Dropped, series: pd.Series) -> str:
 def _column_from_json(record: Mapping[str, Any]) -> Column:
     values = dict(record)
     kind = values.pop("kind")
-    if kind not in KINDS:
-        raise TableError(f"a column's kind must be one of {quoted(KINDS)}, but it is {kind!r}; fit again")
+    if kind not in RECORDS:
+        raise TableError(f"a column's kind must be one of {quoted(RECORDS)}, but it is {kind!r}; fit again")
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     if "scale" in values:
         values["scale"] = Scale(**values["scale"])
-    return KINDS[kind](**values)
+    return RECORDS[kind](**values)
 
 
 def _as_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _check_frame(frame: pd.DataFrame, target: str | None, kinds: Mapping[str, str]) -> None:
+def _check_frame(frame: pd.DataFrame, ignored: Sequence[str], kinds: Mapping[str, str]) -> None:
     names = _column_names(frame)
-    require_columns([*([] if target is None else [target]), *kinds], names, where="the table")
+    require_columns([*ignored, *kinds], names, where="the table")
     unknown = {name: kind for name, kind in kinds.items() if kind not in KINDS}
     if unknown:
         raise ValueError(f"a column's kind must be one of {quoted(KINDS)}, but kinds has {unknown}")

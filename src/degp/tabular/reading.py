@@ -1,13 +1,14 @@
-"""CSV and Parquet files as data frames, whole or in chunks; a file that cannot be read raises a TableError."""
+"""CSV, Excel and Parquet files as data frames, whole or in chunks; a file that cannot be read raises a TableError."""
 
 import csv
 import gzip
 import io
 import re
 import warnings
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,72 +17,81 @@ from typing import Any
 import pandas as pd
 
 from degp.tabular.cells import parse_number
-from degp.tabular.errors import TableError, quoted, require_columns
+from degp.tabular.errors import TableError, TableWarning, quoted, require_columns
 
-__all__ = ["CHUNK_ROWS", "SEPARATORS", "read_table", "stream_table"]
+__all__ = ["CHUNK_ROWS", "SEPARATORS", "Names", "numbered", "read_table", "stream_table"]
 
 SEPARATORS = (",", ";", "\t", "|")
 CHUNK_ROWS = 50_000  # 20 MB for 50 columns of numbers
+Names = Callable[[int], list[str]]  # of the columns of a file without a header, from their number
 
 
-def read_table(path: Path | str, columns: Sequence[str] | None = None, *, text: Iterable[str] = ()) -> pd.DataFrame:
+def numbered(count: int) -> list[str]:
+    """The columns of a file without a header, named by their places: "1", "2", …"""
+    return [str(place) for place in range(1, count + 1)]
+
+
+def read_table(
+    path: Path | str, columns: Sequence[str] | None = None, *, text: Iterable[str] = (), names: Names | None = None
+) -> pd.DataFrame:
     """The whole table, or the named columns of it.
 
     A column of a CSV file is read as text if any of its chunks is text, so that "01" stays "01". The arguments are
     those of `stream_table`.
     """
     text = list(text)
-    parts = list(stream_table(path, columns, text=text))
+    parts = list(stream_table(path, columns, text=text, names=names))
     mixed = [name for name in parts[0] if name not in text and _is_mixed(parts, name)]
-    if mixed and isinstance(_open(Path(path)), _Delimited):
+    if mixed and isinstance(_open(Path(path), names), _Delimited):
         del parts
-        return read_table(path, columns, text=[*text, *mixed])
+        return read_table(path, columns, text=[*text, *mixed], names=names)
     return pd.concat(parts, ignore_index=True)
 
 
 def stream_table(
-    path: Path | str, columns: Sequence[str] | None = None, *, chunk_rows: int = CHUNK_ROWS, text: Iterable[str] = ()
+    path: Path | str,
+    columns: Sequence[str] | None = None,
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    text: Iterable[str] = (),
+    names: Names | None = None,
 ) -> Iterator[pd.DataFrame]:
     """The table in chunks of at most `chunk_rows` rows, numbered consecutively; needs the memory of one chunk.
 
     Args:
-        path: a .csv or .tsv file (also .gz) in UTF-8 with a header, or a .parquet file.
+        path: a .csv or .tsv file (also .gz) in UTF-8, the first sheet of an .xlsx file, or a .parquet file.
         columns: those to read; all by default.
         chunk_rows: rows per chunk.
         text: columns of a CSV file to read as text. Pass `Preprocessing.text_columns` when reading new rows, so that
             a chunk whose categories look like numbers is read like the others.
+        names: for a CSV or Excel file without a header, such as `numbered`.
     """
     if chunk_rows < 1:
         raise ValueError(f"chunk_rows must be at least 1, but it is {chunk_rows}")
-    table = _open(Path(path))
-    names = _checked_names(table.header(), path)
+    table = _open(Path(path), names)
+    header = _checked_names(table.header(), path)
     if columns is not None:
-        require_columns(columns, names, where=str(path))
-    return _numbered(_checked_chunks(table.chunks(columns, chunk_rows, set(text) & set(names)), path), path)
+        require_columns(columns, header, where=str(path))
+    return _numbered(_checked_chunks(table.chunks(columns, chunk_rows, set(text) & set(header)), path), path)
 
 
 @dataclass(frozen=True)
 class _Delimited:
     path: Path
     separators: tuple[str, ...]
+    names: Names | None
 
     def header(self) -> list[str]:
-        """Names of the first line; an empty one gets the name that pandas gives it."""
         with _reading(self.path), self._text() as handle:
-            names = next((row for row in csv.reader(handle, **self._dialect()) if row), [])
-        if names and all(parse_number(name) is not None for name in names):
-            raise TableError(
-                f"the first line of {self.path} must name the columns, but it has numbers only: {quoted(names)}; "
-                f"add a header line"
-            )
-        return [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
+            first = next((row for row in csv.reader(handle, **self._dialect()) if row), [])
+        return _header(first, self.names, self.path)
 
     def chunks(self, columns: Sequence[str] | None, rows: int, text: set[str]) -> Iterator[pd.DataFrame]:
         dialect = self._dialect()
         reader = pd.read_csv(
             self.path,
             names=self.header(),
-            header=0,
+            header=0 if self.names is None else None,
             usecols=columns if columns is None else list(columns),
             dtype=dict.fromkeys(text, "str"),
             chunksize=rows,
@@ -110,6 +120,42 @@ class _Delimited:
 
 
 @dataclass(frozen=True)
+class _Excel:
+    """The first sheet of a workbook, which is read as a whole."""
+
+    path: Path
+    names: Names | None
+
+    def header(self) -> list[str]:
+        first = self._read(nrows=1)
+        cells = ["" if pd.isna(cell) else str(cell) for cell in (first.iloc[0] if len(first) else ())]
+        return _header(cells, self.names, self.path)
+
+    def chunks(self, columns: Sequence[str] | None, rows: int, text: set[str]) -> Iterator[pd.DataFrame]:
+        with _reading(self.path), self._workbook() as workbook:
+            sheets = workbook.sheet_names
+        if len(sheets) > 1:
+            message = f"{self.path} has {len(sheets)} sheets, and the first, {sheets[0]!r}, is read"
+            warnings.warn(message, TableWarning, stacklevel=2)
+        header = self.header()
+        skipped = 1 if self.names is None else 0
+        frame = self._read(skiprows=skipped, names=header, dtype=dict.fromkeys(text, "str"))
+        for start in range(0, len(frame), rows):
+            yield frame.iloc[start : start + rows][header if columns is None else list(columns)].copy()
+
+    def _read(self, **options: Any) -> pd.DataFrame:
+        with _reading(self.path), self._workbook() as workbook:
+            return pd.read_excel(workbook, header=None, **options)
+
+    def _workbook(self) -> pd.ExcelFile:
+        try:
+            import openpyxl  # noqa: F401
+        except ModuleNotFoundError:
+            raise ImportError(f"reading {self.path} needs openpyxl: pip install openpyxl, or save it as .csv") from None
+        return pd.ExcelFile(self.path, engine="openpyxl")
+
+
+@dataclass(frozen=True)
 class _Parquet:
     path: Path
 
@@ -131,19 +177,35 @@ class _Parquet:
         return pyarrow.parquet.ParquetFile(self.path)
 
 
-def _open(path: Path) -> _Delimited | _Parquet:
+def _open(path: Path, names: Names | None) -> _Delimited | _Excel | _Parquet:
     if not path.is_file():
         raise TableError(f"there must be a table at {path}, but there is no such file; check the path")
     if not path.stat().st_size:
         raise TableError(f"{path} must have a header and rows, but the file is empty; export the table again")
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
-        return _Delimited(path, SEPARATORS)
+        return _Delimited(path, SEPARATORS, names)
     if name.endswith((".tsv", ".tsv.gz")):
-        return _Delimited(path, ("\t",))
+        return _Delimited(path, ("\t",), names)
+    if name.endswith(".xlsx"):
+        return _Excel(path, names)
     if name.endswith(".parquet"):
         return _Parquet(path)
-    raise TableError(f"a table must be a .csv, .tsv (also .gz) or .parquet file, but it is {path}; save it as one")
+    raise TableError(
+        f"a table must be a .csv, .tsv (also .gz), .xlsx or .parquet file, but it is {path}; save it as one"
+    )
+
+
+def _header(first: list[str], names: Names | None, path: Path) -> list[str]:
+    """Names from the first line, or from its number of fields; an empty name becomes the one that pandas gives it."""
+    if names is not None:
+        return names(len(first))
+    if first and all(parse_number(name) is not None for name in first):
+        raise TableError(
+            f"the first line of {path} must name the columns, but it has numbers only: {quoted(first)}; "
+            f"add a header line, or fit with --header none (in Python, names=numbered)"
+        )
+    return [name.strip() or f"Unnamed: {i}" for i, name in enumerate(first)]
 
 
 def _checked_names(names: list[str], path: Path | str) -> list[str]:
@@ -182,6 +244,18 @@ def _checked_chunks(chunks: Iterator[pd.DataFrame], path: Path | str) -> Iterato
         yield chunk
 
 
+UNREADABLE = (
+    ValueError,
+    NotImplementedError,
+    OSError,
+    EOFError,
+    KeyError,  # openpyxl, for an archive that is no workbook
+    csv.Error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
 @contextmanager
 def _reading(path: Path | str) -> Iterator[None]:
     """Turns errors of pandas, pyarrow and the file system into TableErrors."""
@@ -198,6 +272,6 @@ def _reading(path: Path | str) -> Iterator[None]:
         ) from None
     except pd.errors.ParserWarning:
         raise TableError(f"each line of {path} must have as many fields as the header, but some have more") from None
-    except (ValueError, NotImplementedError, OSError, EOFError, csv.Error, zlib.error) as error:
+    except UNREADABLE as error:
         message = re.sub(r"\s+", " ", str(error)).removeprefix("Error tokenizing data. C error: ")
         raise TableError(f"{path} must be a readable table, but: {message}; check the file") from None

@@ -1,7 +1,7 @@
-"""The target column: whether it is a number or a class, and the class labels."""
+"""The target column, or several: whether it is a number or a class, and the class labels."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from degp.tabular.errors import TableError, require_columns
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "Target", "Task", "infer_task"]
 
-SCHEMA = 1
+SCHEMA = 2  # 1 had one name
 REGRESSION, CLASSIFICATION = "regression", "classification"
 MAX_CLASSES, ROWS_PER_CLASS = 20, 10  # whole numbers with more values, or fewer rows per value, are quantities
 MOSTLY = 0.9  # of the cells
@@ -51,16 +51,16 @@ def infer_task(series: pd.Series) -> Task:
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict, fitted on training rows.
+    """The column to predict, or several columns of numbers, fitted on training rows.
 
     Attributes:
-        name: of the column.
+        names: of the columns; one for classification.
         task: regression or classification.
         labels: the classes in the order of their numbers 0, 1, …; empty for regression.
         notes: sentences about what was done.
     """
 
-    name: str
+    names: tuple[str, ...]
     task: str
     labels: tuple[str | int | bool, ...] = ()
     notes: tuple[str, ...] = ()
@@ -70,53 +70,83 @@ class Target:
             raise ValueError(f"the task must be {REGRESSION} or {CLASSIFICATION}, but it is {self.task!r}")
 
     @classmethod
-    def fit(cls, frame: pd.DataFrame, name: str, task: str | None = None) -> "Target":
-        """From training rows; `task` overrides `infer_task`."""
-        require_columns([name], list(frame.columns), where="the table")
-        series, filled = frame[name], filled_cells(frame[name])
-        _check(series, filled)
-        task, reason = infer_task(series) if task is None else Task(task, "it was requested")
-        missing = int((~filled).sum())
-        notes = [f"{name!r}: {task}, because {reason}"]
-        notes += [f"{missing} of {len(series)} rows have no {name!r} and are left out"] if missing else []
-        labels = _labels(series[filled]) if task == CLASSIFICATION else ()
-        return cls(name, task, labels, tuple(notes))
+    def fit(cls, frame: pd.DataFrame, names: str | Sequence[str], task: str | None = None) -> "Target":
+        """From training rows; `task` overrides `infer_task`. Several columns must be numbers."""
+        names = (names,) if isinstance(names, str) else tuple(names)
+        require_columns(names, list(frame.columns), where="the table")
+        for name in names:
+            _check(frame[name], filled_cells(frame[name]))
+        tasks = [infer_task(frame[name]) if task is None else Task(task, "it was requested") for name in names]
+        if len(names) > 1:
+            _require_numbers(names, tasks)
+        filled = _filled(frame, names)
+        missing, quoted = int((~filled).sum()), " or ".join(map(repr, names))
+        notes = [f"{name!r}: {task.name}, because {task.reason}" for name, task in zip(names, tasks, strict=True)]
+        notes += [f"{missing} of {len(frame)} rows have no {quoted} and are left out"] if missing else []
+        labels = _labels(frame[names[0]][filled]) if tasks[0].name == CLASSIFICATION else ()
+        return cls(names, tasks[0].name, labels, tuple(notes))
+
+    @property
+    def name(self) -> str:
+        """The column's name; several are separated by commas."""
+        return ", ".join(self.names)
 
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The column, if its labels are text and `read_table` should read it as such."""
-        return (self.name,) if any(isinstance(label, str) for label in self.labels) else ()
+        return self.names if any(isinstance(label, str) for label in self.labels) else ()
 
-    def split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, Shaped[np.ndarray, " N"]]:
+    def split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, Shaped[np.ndarray, "N *C"]]:
         """The rows that have a target, and their targets: float64 numbers, or int64 indices of `labels`."""
-        require_columns([self.name], list(frame.columns), where="the table")
-        rows = frame[filled_cells(frame[self.name])]
+        require_columns(self.names, list(frame.columns), where="the table")
+        rows = frame[_filled(frame, self.names)]
         if self.task == REGRESSION:
-            return rows, to_numbers(rows[self.name])
-        text = to_text(rows[self.name])
+            columns = [to_numbers(rows[name]) for name in self.names]
+            return rows, columns[0] if len(columns) == 1 else np.column_stack(columns)
+        (name,) = self.names
+        text = to_text(rows[name])
         classes = pd.Index([str(label) for label in self.labels], dtype=object).get_indexer(text)
         unseen = classes < 0  # not among the labels
         expected = f"one of the {len(self.labels)} labels of training"
-        reject(rows[self.name], unseen, expected, _label_advice(text[unseen], self.labels))
+        reject(rows[name], unseen, expected, _label_advice(text[unseen], self.labels))
         return rows, classes.astype(np.int64)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dump`."""
-        labels, notes = list(self.labels), list(self.notes)
-        return {"schema": SCHEMA, "name": self.name, "task": self.task, "labels": labels, "notes": notes}
+        names, labels, notes = list(self.names), list(self.labels), list(self.notes)
+        return {"schema": SCHEMA, "names": names, "task": self.task, "labels": labels, "notes": notes}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "Target":
         """The record that `to_json` wrote; raises TableError if it is not one."""
-        if record.get("schema") != SCHEMA:
+        if record.get("schema") not in (1, SCHEMA):
             raise TableError(
-                f"a target record must have schema {SCHEMA}, but this one has {record.get('schema')!r}; fit again, or "
-                f"use the version of degp that wrote it"
+                f"a target record must have schema 1 or {SCHEMA}, but this one has {record.get('schema')!r}; fit "
+                f"again, or use the version of degp that wrote it"
             )
         try:
-            return cls(record["name"], record["task"], tuple(record["labels"]), tuple(record["notes"]))
+            names = (record["name"],) if record["schema"] == 1 else tuple(record["names"])
+            return cls(names, record["task"], tuple(record["labels"]), tuple(record["notes"]))
         except (KeyError, TypeError) as error:
             raise TableError(f"a target record must be as to_json wrote it, but {error!r}; fit again") from None
+
+
+def _filled(frame: pd.DataFrame, names: Sequence[str]) -> Bool[np.ndarray, " N"]:
+    """Which rows have all targets."""
+    return np.logical_and.reduce([filled_cells(frame[name]) for name in names])
+
+
+def _require_numbers(names: Sequence[str], tasks: Sequence[Task]) -> None:
+    if len(set(names)) < len(names):
+        raise TableError(
+            f"targets must be different columns, but they are {', '.join(map(repr, names))}; name each once"
+        )
+    classes = [name for name, task in zip(names, tasks, strict=True) if task.name == CLASSIFICATION]
+    if classes:
+        raise TableError(
+            f"several targets must all be numbers, but {classes[0]!r} has classes; fit a model of its own for it, or "
+            f"pass --task regression (in Python, task='regression') if its values are quantities"
+        )
 
 
 def _is_text(filled: pd.Series) -> bool:

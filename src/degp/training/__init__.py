@@ -2,7 +2,7 @@
 
 from degp.training.checkpoints import CheckpointError, Checkpoints, epoch_of
 from degp.training.graphs import adam
-from degp.training.history import History
+from degp.training.history import Ending, History
 from degp.training.loop import fit
 from degp.training.plan import EarlyStopping, Plan
 from degp.training.schedules import EachStep
@@ -16,6 +16,7 @@ __all__ = [
     "EachStep",
     "Eager",
     "EarlyStopping",
+    "Ending",
     "History",
     "NonFiniteLossError",
     "Plan",

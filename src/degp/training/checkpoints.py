@@ -44,13 +44,15 @@ class Checkpoints:
 
     Args:
         folder: created when the first is saved.
-        every: steps between two of them; None saves at the end and on Ctrl-C only.
+        every: steps between two of them; None saves at the end and on Ctrl-C only, unless `seconds` is given.
+        seconds: time between two of them, at most, so that no more work than this is lost if the process dies.
         keep: how many of the newest are kept.
         facts: plain values that identify the run, saved with it; a run with other facts cannot be resumed.
     """
 
     folder: Path | str
     every: int | None = None
+    seconds: float | None = None
     keep: int = 2
     facts: Mapping[str, Plain] = field(default_factory=dict)
 
@@ -59,6 +61,8 @@ class Checkpoints:
             raise ValueError(
                 f"every counts steps and must be at least 1, but it is {self.every}; None saves at the end"
             )
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(f"seconds between checkpoints must be positive, but they are {self.seconds}")
         if self.keep < 1:
             raise ValueError(f"keep is the number of checkpoints and must be at least 1, but it is {self.keep}")
 
@@ -81,9 +85,11 @@ class Checkpoints:
         """The folder of the newest checkpoint."""
         return next(iter(self._all()), None)
 
-    def is_due(self, state: TrainState) -> bool:
-        """Whether `every` steps have passed since the last one."""
-        return self.every is not None and state.count % self.every == 0
+    def is_due(self, state: TrainState, waited: float) -> bool:
+        """Whether it is time for the next one, `waited` seconds of training after the last; agreed on by all ranks."""
+        if self.every is not None and state.count % self.every == 0:
+            return True
+        return self.seconds is not None and state.ensemble.mesh.world.agreed(waited >= self.seconds)
 
     def save(self, state: TrainState) -> Path:
         """Saves the state under the name of its step, then deletes all but the `keep` newest.

@@ -4,18 +4,21 @@ The part that needs no member is a graph of its own and runs concurrently with t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from degp.methods import Prepared
+from degp.runtime.optimizers import Adam
 from degp.training.step import TrainState, train_step, unchecked
 from degp.training.transform import Transform, identity
 from degp.typing import Batch, Loss
 
 __all__ = ["Ahead", "CapturedStep", "adam"]
+
+PREPARED = len(fields(Prepared))
 
 
 def adam(parameters: Sequence[nn.Parameter], rate: float) -> Adam:
@@ -150,17 +153,19 @@ class CapturedStep:
 
     def _step(self) -> Loss:
         made = self._prepared(self.rows, self.generator) if self.ahead is None else self.ahead.results
-        inputs, targets, *prepared = made
-        batch = Batch(inputs, targets, self.data.population)
+        (inputs, targets, *weights), prepared = made[:-PREPARED], made[-PREPARED:]
+        batch = Batch(inputs, targets, self.data.population, *weights)
         with self._autocast():
             return train_step(self.state, batch, Prepared(*prepared), generator=self.generator, inspect=unchecked)
 
     def _prepared(self, rows: Int[Tensor, "B"], generator: torch.Generator) -> list[Tensor]:
-        """The batch's inputs and targets, and what the method prepares on them."""
+        """The batch's inputs, targets and weights, if it has any, and what the method prepares on it."""
         chosen = self.data[rows]
         inputs = self.transform(chosen.inputs, generator)
+        weights = [] if chosen.weights is None else [chosen.weights]
         with self._autocast():
-            return [inputs, chosen.targets, *self.state.method.prepare(inputs, generator=generator).tensors()]
+            prepared = self.state.method.prepare(inputs, generator=generator).tensors()
+        return [inputs, chosen.targets, *weights, *prepared]
 
     def _autocast(self) -> torch.autocast:
         # no cache: a graph must cast the weights again at every replay

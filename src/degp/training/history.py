@@ -1,18 +1,42 @@
-"""The history of a training run: one record per epoch."""
+"""The history of a training run: one record per epoch, and why it ended."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-__all__ = ["History", "Record"]
+__all__ = ["Ending", "History", "Record"]
 
 Record = dict[str, Any]
 
 
+class Ending(StrEnum):
+    """Why a run ended."""
+
+    COMPLETE = "complete"  # all epochs of the plan are done
+    CONVERGED = "converged"  # early stopping
+    STOPPED = "stopped"  # the plan's `stop`
+    TIME = "time"  # the plan's `max_seconds`
+
+
 @dataclass
 class History:
-    """Records of epochs, each with `epoch`, `step`, `seconds`, `loss`, the loss's terms and validation results."""
+    """Records of epochs, each with `epoch`, `step`, `seconds`, `loss`, the loss's terms and validation results.
+
+    Attributes:
+        ending: why the run ended; None while it is under way.
+        planned: steps of the whole plan; 0 where a stream does not have its length.
+    """
 
     records: list[Record] = field(default_factory=list)
+    ending: Ending | None = None
+    planned: int = 0
+
+    def then(self, other: "History") -> "History":
+        """Both runs as one, which was cut off by time if one of them was; epochs, steps and seconds count on."""
+        last = {name: self.last.get(name, 0) for name in ("epoch", "step", "seconds")}
+        later = [record | {name: start + record[name] for name, start in last.items()} for record in other.records]
+        ending = self.ending if self.ending == Ending.TIME else other.ending
+        return History([*self.records, *later], ending, self.planned + other.planned)
 
     def column(self, name: str) -> list[Any]:
         """One quantity over the epochs; None for an epoch that has none."""

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
-from degp.data import check_inputs
+from degp.data import check_inputs, check_weights
 from degp.data.batches import batches_of, population_of
 from degp.ensemble import Ensemble
 from degp.methods import Method, batch_loss
@@ -22,7 +22,7 @@ from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
 from degp.training.averaging import average_statistics
 from degp.training.checkpoints import Checkpoints
-from degp.training.history import History, Record
+from degp.training.history import Ending, History, Record
 from degp.training.optimizers import optimizers_for
 from degp.training.plan import EarlyStopping, Plan
 from degp.training.progress import progress_bar
@@ -89,11 +89,14 @@ def fit(
     state.max_norm = plan.max_norm
     require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})
     example = source.example()
-    check_inputs(data.inputs if isinstance(data, Batch) else example.inputs)
+    known = data if isinstance(data, Batch) else example
+    check_inputs(known.inputs)
+    if known.weights is not None:
+        check_weights(known.weights)
     inputs = plan.stepping.transform(example.inputs, probe)
     if undecided:
         _log.info("%s", ensemble.train().choose_execution(inputs))
-    _check(ensemble, data if isinstance(data, Batch) else example, method, plan, inputs)
+    _check(ensemble, known, method, plan, inputs)
     if plan.checkpoints is not None:
         plan.checkpoints.start(state, resume=plan.resume)
     ensemble.train()
@@ -120,10 +123,12 @@ def _run(
     progress: bool | None,
 ) -> None:
     begin, mesh = source.start(state), state.ensemble.mesh
-    before = state.seconds  # an interrupted run's time does not count against this one's limit
+    before = saved = state.seconds  # an interrupted run's time does not count against this one's limit
     deadline = math.inf if plan.max_seconds is None else before + plan.max_seconds
-    with progress_bar(plan.epochs, "epoch", progress, mesh=mesh, done=state.epoch) as bar:
-        while not _is_over(state, plan, deadline):
+    total = None if source.steps is None else plan.epochs * source.steps
+    state.history.planned = total or 0
+    with progress_bar(total, "step", progress, mesh=mesh, done=state.count, max_seconds=plan.max_seconds) as bar:
+        while (ending := _ending(state, plan, deadline)) is None:
             start = time.perf_counter() - state.seconds
             with state.change():
                 steps = begin()
@@ -131,9 +136,11 @@ def _run(
                 with state.change():
                     _record(state, step())
                     state.seconds = time.perf_counter() - start
-                if plan.checkpoints is not None and plan.checkpoints.is_due(state):
+                if plan.checkpoints is not None and plan.checkpoints.is_due(state, state.seconds - saved):
                     _require_finite(state)
                     plan.checkpoints.save(state)
+                    saved = state.seconds
+                bar.update()
                 if deadline < math.inf and mesh.world.agreed(state.seconds >= deadline):
                     break
             _require_steps(state)
@@ -148,8 +155,8 @@ def _run(
                     _update_best(state, plan.early_stopping)
             for callback in callbacks if mesh.is_first else ():
                 callback(dict(state.history.last))
-            bar.update()
             bar.set_postfix(_shown(state.history.last))
+    state.history.ending = ending
     if plan.checkpoints is not None:
         plan.checkpoints.save(state)
     _restore_best(state)
@@ -165,11 +172,18 @@ def _plan(plan: Plan | None, epochs: int | None, batch_size: int | None) -> Plan
     return plan
 
 
-def _is_over(state: TrainState, plan: Plan, deadline: float) -> bool:
-    """Whether training ends here, by the first rank's clock."""
-    used_up = state.epoch >= plan.epochs or state.seconds >= deadline
-    over = used_up or (len(state.history) and (plan.stop(state.history) or _has_converged(state, plan.early_stopping)))
-    return state.ensemble.mesh.world.agreed(bool(over))
+def _ending(state: TrainState, plan: Plan, deadline: float) -> Ending | None:
+    """Why training ends here; None if it continues. The first rank's clock and functions decide."""
+    ending = None
+    if state.epoch >= plan.epochs:
+        ending = Ending.COMPLETE
+    elif len(state.history) and _has_converged(state, plan.early_stopping):
+        ending = Ending.CONVERGED
+    elif len(state.history) and plan.stop(state.history):
+        ending = Ending.STOPPED
+    elif state.seconds >= deadline:
+        ending = Ending.TIME
+    return state.ensemble.mesh.world.agreed(ending)
 
 
 def _has_converged(state: TrainState, rule: EarlyStopping | None) -> bool:

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from degp.ensemble import Ensemble
 from degp.methods import Method
+from degp.runtime.optimizers import Adam
 
 __all__ = ["optimizers_for"]
 
@@ -21,7 +22,7 @@ def optimizers_for(given: list[Optimizer], ensemble: Ensemble, method: Method) -
         return given
     own = method.parameters() if isinstance(method, nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
-    return [torch.optim.Adam(trained, lr=1e-3)]
+    return [Adam(trained, lr=1e-3)]
 
 
 def _require_no_closure(optimizers: Sequence[Optimizer]) -> None:

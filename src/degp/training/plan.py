@@ -37,8 +37,8 @@ class Plan:
     Args:
         epochs: passes over the data.
         batch_size: largest batch; an epoch is split evenly. None takes all data at once.
-        batches_per_epoch: at most; where the data have more, an epoch is that many batches of rows drawn at random,
-            so that validation and schedules keep their pace on large data.
+        batches_per_epoch: about; where the data have more, an epoch is that many batches of rows drawn at random, and
+            where they have fewer, several passes, so that validation and schedules keep their pace on all sizes.
         early_stopping: ends training by a validation score; needs `validation`.
         stop: called after each epoch with the history; True ends training.
         max_norm: largest norm of each member's gradient; see `clip_gradients`. None does not clip.

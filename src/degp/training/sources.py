@@ -5,10 +5,11 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
@@ -53,6 +54,12 @@ class Rows:
         """The largest."""
         return self.plan.batch_size or len(self.data)
 
+    @property
+    def steps(self) -> int:
+        """Per epoch."""
+        batches, _, passes = self._pass()
+        return batches * passes
+
     def example(self) -> Batch:
         """A first batch, for checks and measurements; draws no random numbers of the run."""
         return self.data[: self.batch_size]
@@ -63,27 +70,37 @@ class Rows:
 
         def epoch() -> Iterator[Step]:
             self._shuffle(state)
-            remaining = state.order.tensor_split(state.batches)[state.position :]
+            remaining = self._batches(state.order)[state.position :]
             return (partial(advance, state.ensemble.mesh.part(rows)) for rows in remaining)
 
         return epoch
 
     def _shuffle(self, state: TrainState) -> None:
         """A random order, unless the epoch has begun; in batches of even size, so that none has a point or two."""
-        num_points, batch_size, even = len(self.data), self.batch_size, self.plan.stepping.even
-        most = self.plan.batches_per_epoch or num_points
-        batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
-        used = batches * batch_size if even else num_points
-        if batches > most:
-            batches, used = most, most * batch_size
+        batches, used, passes = self._pass()
         if not len(state.order):
-            order = torch.randperm(num_points, generator=state.generator, device=state.generator.device)
-            state.order, state.batches = order[:used], batches
-        elif (len(state.order), state.batches) != (used, batches):
+            draw = partial(torch.randperm, len(self.data), generator=state.generator, device=state.generator.device)
+            state.order, state.batches = torch.cat([draw()[:used] for _ in range(passes)]), batches * passes
+        elif (len(state.order), state.batches) != (used * passes, batches * passes):
             raise CheckpointError(
                 f"the checkpoint lies within an epoch of {len(state.order)} points in {state.batches} batches, but "
-                f"this run has {used} in {batches}; resume with the same data and batch_size until the epoch ends"
+                f"this run has {used * passes} in {batches * passes}; resume with the same data and batch_size until "
+                f"the epoch ends"
             )
+
+    def _batches(self, order: Int[Tensor, "N"]) -> list[Int[Tensor, "B"]]:
+        batches, _, passes = self._pass()
+        return [rows for own in order.tensor_split(passes) for rows in own.tensor_split(batches)]  # no row twice in one
+
+    def _pass(self) -> tuple[int, int, int]:
+        """Batches and points of one pass, and the number of passes per epoch."""
+        num_points, batch_size, even = len(self.data), self.batch_size, self.plan.stepping.even
+        batches = num_points // batch_size if even else math.ceil(num_points / batch_size)
+        used = batches * batch_size if even else num_points
+        wanted = self.plan.batches_per_epoch or batches
+        if batches > wanted:
+            return wanted, wanted * batch_size, 1
+        return batches, used, _passes(wanted, batches)
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,14 @@ class Stream:
     plan: Plan
     population: int
     device: torch.device
+
+    @property
+    def steps(self) -> int | None:
+        """Per epoch; None where the stream does not have its length."""
+        batches, wanted = _length(self.batches), self.plan.batches_per_epoch
+        if batches is None or wanted is None:
+            return batches
+        return min(wanted, batches * _passes(wanted, batches))
 
     def example(self) -> Batch:
         """As `Rows.example`."""
@@ -118,11 +143,16 @@ class Stream:
         def epoch() -> Iterator[Step]:
             if not len(state.order):  # the epoch's seed, saved in the place of its order
                 state.order = _seed(state.generator)
-            batches = self._read(int(state.order))
+            batches = self._read_all(int(state.order))
             remaining = islice(batches, state.position, self.plan.batches_per_epoch)
             return (partial(stepping.step, state, part(batch)) for batch in remaining)
 
         return epoch
+
+    def _read_all(self, seed: int) -> Iterator[Batch]:
+        """The passes of an epoch, each in an order of its own."""
+        passes = _passes(self.plan.batches_per_epoch or 1, _length(self.batches))
+        return chain.from_iterable(self._read(seed + index) for index in range(passes))
 
     def _read(self, seed: int) -> Iterator[Batch]:
         with torch.random.fork_rng(devices=[]):  # samplers draw their seed with the first batch
@@ -133,6 +163,18 @@ class Stream:
             yield as_points(first, self.population).to(device=self.device)
         for item in items:
             yield as_points(item, self.population).to(device=self.device)
+
+
+def _passes(wanted: int, batches: int | None) -> int:
+    """Passes over the data that make about `wanted` batches; one where they have more, or an unknown number."""
+    return max(1, wanted // batches) if batches else 1
+
+
+def _length(batches: Iterable[Any]) -> int | None:
+    try:
+        return len(batches)  # type: ignore[arg-type]
+    except TypeError:  # a generator, or a loader of one
+        return None
 
 
 def _seed(generator: torch.Generator) -> Tensor:

@@ -15,7 +15,7 @@ from degp.training.step import TrainState, add_gradients, clear_gradients, namin
 from degp.training.transform import Transform, identity
 from degp.typing import Batch, Loss
 
-__all__ = ["Advance", "Captured", "Eager", "Stepping"]
+__all__ = ["Advance", "Captured", "Eager", "Stepping", "Timed"]
 
 Advance = Callable[[Int[Tensor, "B"]], Loss]
 
@@ -137,3 +137,23 @@ class Captured:
             return graph.loss
 
         return advance
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The steps of another value, each called through a function, such as a `ThreadTrial`."""
+
+    stepping: Stepping
+    call: Callable[[Callable[[], Loss]], Loss]
+
+    @property
+    def transform(self) -> Transform:
+        return self.stepping.transform
+
+    @property
+    def even(self) -> bool:
+        return self.stepping.even
+
+    def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
+        advance = self.stepping.start(state, data, batch_size)
+        return lambda rows: self.call(lambda: advance(rows))

@@ -1,0 +1,25 @@
+"""Presets: how many members, and how many steps for a table of a given size."""
+
+from enum import StrEnum
+
+__all__ = ["Preset"]
+
+STEPS, SMALL, LARGE = 2000, 1000, 16_000  # steps up to the small table; the square root of the rows beyond
+
+
+class Preset(StrEnum):
+    """What a fit may cost: "fast" about a sixth of "default", "best" about six times as much."""
+
+    FAST = "fast"
+    DEFAULT = "default"
+    BEST = "best"
+
+    @property
+    def members(self) -> int:
+        """Networks in the ensemble."""
+        return {Preset.FAST: 8, Preset.DEFAULT: 16, Preset.BEST: 32}[self]
+
+    def steps(self, rows: int) -> int:
+        """Optimiser steps: more rows support more of them, in proportion to the square root."""
+        factor = {Preset.FAST: 0.25, Preset.DEFAULT: 1.0, Preset.BEST: 3.0}[self]
+        return round(factor * STEPS * (min(max(rows, SMALL), LARGE) / SMALL) ** 0.5)
