@@ -5,6 +5,7 @@ table; a cell that is done, or has failed, is not run again.
 """
 
 import os
+import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,7 +41,7 @@ class Config:
     train_fraction: float = TRAIN_FRACTION
     max_rows: int = MAX_ROWS
     gp_rows: int = GP_ROWS
-    max_epochs: int | None = None  # of our estimators; None is their own
+    steps: int | None = None  # of our estimators; None is their own
 
 
 SMOKE_DATASETS, SMOKE_METHODS = "diabetes,iris", "DE-GP,DE,rDE,RMS,GP,logistic,HGB"
@@ -56,10 +57,10 @@ def main(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes of one thread each; default: cores.")] = None,
     minutes: Minutes = None,
     cell_minutes: Annotated[float, typer.Option(min=0, help="A cell that takes longer has failed.")] = 20.0,
-    smoke: Annotated[bool, typer.Option(help="Two small tables and two epochs, into OUT/smoke.")] = False,
+    smoke: Annotated[bool, typer.Option(help="Two small tables and two steps, into OUT/smoke.")] = False,
 ) -> None:
     """All methods on all tables; a table or a method that is unavailable is left out."""
-    config = Config(max_epochs=2) if smoke else Config()
+    config = Config(steps=2) if smoke else Config()
     every = (SMOKE_DATASETS, SMOKE_METHODS) if smoke else (",".join(TABLES), ",".join(METHODS))
     tables = chosen(every[0] if datasets is None else datasets, TABLES, "--datasets")
     names = chosen(every[1] if methods is None else methods, METHODS, "--methods")
@@ -137,8 +138,8 @@ def _is_installed(method: str) -> bool:
 
 
 def _run(cells: list[Cell], store: _Store, workers: int, deadline: Deadline, limit_seconds: float) -> None:
-    tasks = [(cell, store.config.max_epochs) for cell in cells]
-    left = list(cells)
+    tasks = [(cell, store.config.steps) for cell in cells]
+    left, start = list(cells), time.monotonic()
     seconds: dict[str, list[float]] = {}
     with closing(
         finished(run_cell, tasks, workers=workers, deadline=deadline, limit_seconds=limit_seconds)
@@ -148,17 +149,19 @@ def _run(cells: list[Cell], store: _Store, workers: int, deadline: Deadline, lim
             left.remove(cell)
             if not isinstance(outcome, Failure):
                 seconds.setdefault(cell.method, []).append(outcome["fit_seconds"] + outcome["predict_seconds"])
-            rest = _remaining_minutes(left, seconds, workers)
+            rest = _remaining_minutes(left, seconds, time.monotonic() - start)
             typer.echo(f"[{len(cells) - len(left)}/{len(cells)}, {rest:.0f} min left] {_line(cell, outcome)}")
     if left:
         typer.echo(f"the time is up with {len(left)} of {len(cells)} cells left; run the same command to resume")
 
 
-def _remaining_minutes(left: list[Cell], seconds: dict[str, list[float]], workers: int) -> float:
-    """By the mean CPU time of each method so far; for a method without any, of all."""
+def _remaining_minutes(left: list[Cell], seconds: dict[str, list[float]], elapsed: float) -> float:
+    """By the mean CPU time of each method so far, and of all for one without any, at the pace of the cells so far."""
     means = {method: mean(values) for method, values in seconds.items()}
-    typical = mean(means.values()) if means else 0.0
-    return sum(means.get(cell.method, typical) for cell in left) / workers / 60
+    if not means:
+        return 0.0
+    typical, done = mean(means.values()), sum(map(sum, seconds.values()))
+    return sum(means.get(cell.method, typical) for cell in left) * elapsed / done / 60
 
 
 def _line(cell: Cell, outcome: dict[str, Any] | Failure) -> str:

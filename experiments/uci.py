@@ -28,7 +28,7 @@ from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
 from degp.priors.evidence import Scales
 from degp.report import environment, load_results, save_results
 from degp.runtime.files import read_json, require_writable, write_json
-from degp.tabular.fitting import TableConfig, initial, scales_for
+from degp.tabular.fitting import TableConfig, initial, priors_for
 from experiments.data import UCI_NAMES, uci
 from experiments.protocols.folds import BATCH, Fold, Run, standardised_folds, train_together
 from experiments.protocols.options import DEVICE, Device, chosen
@@ -165,7 +165,7 @@ def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[di
     scales: dict[int, Scales] = {}
     for k in chosen:
         train, _ = hold_out_rows(every[k].train, config.validation_fraction, generator=_seeded(config, k))
-        scales[k] = scales_for(train, None, TableConfig(), generator=_seeded(config, k))
+        scales[k], *_ = priors_for(train, None, TableConfig(), generator=_seeded(config, k))
         every[k] = replace(every[k], train=_weighed(every[k].train, scales[k]), test=_weighed(every[k].test, scales[k]))
         train, validation = hold_out_rows(every[k].train, config.validation_fraction, generator=_seeded(config, k))
         for kind in Kind:

@@ -10,6 +10,7 @@ estimator's own draws of the function stored in the graph.
 import copy
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from degp.runtime.execution import NotGroupable, grouped_program
 from degp.runtime.files import new_file
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.preprocessing import EncodedRows
+from degp.tabular.process import Process
 
 __all__ = ["export_onnx", "max_difference", "run_onnx"]
 
@@ -113,8 +115,12 @@ class _Members(nn.Module):
         self.program = None if self.stacked is None else _program(self.stacked)
         self.separate = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
 
+    def scaled(self, features: Tensor) -> Tensor:
+        """Standardised features times their relevance, rounded as the estimator does."""
+        return ((features - self.centre) / self.width).float().to(features.dtype)
+
     def forward(self, features: Tensor) -> Tensor:
-        points = ((features - self.centre) / self.width).float().to(features.dtype)  # rounded as the estimator does
+        points = self.scaled(features)
         if self.program is None:
             return torch.stack([member(points) for member in self.separate or ()])
         assert self.stacked is not None
@@ -151,11 +157,78 @@ def _process_of(estimator: Estimator) -> _Process:
     return _Process(estimator.method_.epsilon, estimator.coefficients_)
 
 
+def _arcsin(x: Tensor) -> Tensor:
+    """arcsin in float64: onnxruntime has it in float32 only, from which one Newton step leads to sin φ = s.
+
+    |x| > 1/√2 is reflected, arcsin |x| = π/2 − 2 arcsin √((1 − |x|)/2), so that the step is well conditioned.
+    """
+    size = x.abs()
+    is_large = size > 0.5**0.5
+    s = torch.where(is_large, ((1 - size).clamp_min(0.0) / 2).sqrt(), size)
+    angle = torch.arcsin(s.float()).double()
+    angle = angle + (s - angle.sin()) / angle.cos()
+    return x.sign() * torch.where(is_large, math.pi / 2 - 2 * angle, angle)
+
+
+def _relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`priors.analytic.relu` by `_arcsin`."""
+    if covariance is left:
+        return covariance / 2
+    std = (left * right).sqrt()
+    cosine = (covariance / std).clamp(-1.0, 1.0)
+    return std * ((1 - cosine.square()).sqrt() + (math.pi / 2 + _arcsin(cosine)) * cosine) / (2 * math.pi)
+
+
+def _erf(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`priors.analytic.erf` by `_arcsin`."""
+    return 2 / math.pi * _arcsin(2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt()))
+
+
+DUALS = {"relu": _relu, "erf": _erf}
+
+
+class _Exact(nn.Module):
+    """Mean and variance of the exact process, for standardised points.        theory/exact.md (1), (2)"""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        exact, self.scales = process.exact, process.scales
+        identity = torch.eye(len(exact.root), dtype=torch.float64, device=exact.root.device)
+        whitener = torch.linalg.solve_triangular(exact.root, identity, upper=False)  # L⁻¹
+        # not buffers: they stay in float64 where the networks are exported in float32
+        self.relevance = torch.tensor(self.scales.relevance, dtype=torch.float64)
+        self.inputs, self.whitener = exact.inputs.double().cpu(), whitener.cpu()
+        self.targets = (whitener @ exact.targets).cpu()
+
+    def forward(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        dual = DUALS[self.scales.activation]
+        cross, variance = self.scales.cross_gram(points.double() * self.relevance, self.inputs, dual)
+        explained = cross @ self.whitener.mT
+        return explained @ self.targets, (variance - explained.square().sum(1)).clamp_min(0.0)[:, None]
+
+
+class _Served(nn.Module):
+    """The average of the ensemble's and the exact process's moments.        theory/gaussian.md (5)"""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self.exact, self.weight, self.noise = _Exact(process), process.weight, process.scales.noise_variance
+
+    def forward(self, points: Tensor, mean: Tensor, epistemic: Tensor, aleatoric: Tensor) -> tuple[Tensor, ...]:
+        w = self.weight
+        own_mean, own_variance = self.exact(points)
+        difference = own_mean - mean
+        widened = (1 - w) * epistemic + w * own_variance + w * (1 - w) * difference.square()
+        results = (mean + w * difference, widened, (1 - w) * aleatoric + w * self.noise)
+        return tuple(result.to(mean.dtype) for result in results)
+
+
 class _Regression(nn.Module):
     def __init__(self, estimator: DEGPRegressor) -> None:
         super().__init__()
         self.members = _Members(estimator.ensemble_, estimator.input_scaling_)
         self.process = _process_of(estimator)
+        self.served = _Served(estimator.process_) if estimator.process_ and estimator.process_weight_ else None
         scaling = estimator.target_scaling_
         self.offset, self.unit = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
         self.single = estimator.single_target_
@@ -170,6 +243,9 @@ class _Regression(nn.Module):
         C = len(self.offset)
         aleatoric = self._aleatoric(outputs[..., C:], nugget[:, C:]) + 0 * mean[:, :C]
         mean, epistemic = mean[:, :C], epistemic[:, :C]
+        if self.served is not None:
+            points = self.members.scaled(features)
+            mean, epistemic, aleatoric = self.served(points, mean, epistemic, aleatoric)
         square = self.unit.square()
         parts = (
             self.offset + self.unit * mean,
@@ -232,7 +308,7 @@ def _log_noise(likelihood: Any) -> Float[Tensor, ""]:
     if isinstance(likelihood, HeteroscedasticGaussian):
         return likelihood.log_base.detach().cpu()
     assert isinstance(likelihood, Gaussian)
-    return likelihood.log_variance.detach().cpu()
+    return likelihood.variance.detach().log().cpu()
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ def test_conformal_intervals_have_the_same_mean_and_other_ends(place, tmp_path):
     assert (pd.read_csv(plain)["lower"] != pd.read_csv(conformal)["lower"]).all()
     done = run("predict", place / "numbers", place / "test.csv", "--out", conformal, "--level", "0.99", "--conformal")
     assert done.exit_code == 0
-    assert "note: 9 validation rows are too few" in done.stderr
+    assert "note: 60 rows are too few" in done.stderr
 
 
 def test_new_rows_must_have_the_columns_of_training(place, tmp_path):

@@ -242,6 +242,13 @@ def test_the_command_stores_cells_skips_them_later_and_reports_what_is_unavailab
     }
 
 
+def test_no_cell_of_our_methods_fails(tmp_path):
+    run(tmp_path, "--methods", ",".join(OWN))
+    records = load_results(tmp_path / "smoke")["records"]
+    assert not (tmp_path / "smoke" / "failures.json").exists()
+    assert len(records) == 3 * len(OWN) and all(math.isfinite(record["nll"]) for record in records)
+
+
 def test_failed_cells_are_recorded_and_not_repeated(tmp_path):
     output = run(tmp_path, "--methods", "logistic", "--datasets", "iris", "--cell-minutes", "0")
     assert "failed: took more than 0 s" in output
@@ -271,6 +278,12 @@ def test_an_invalid_option_is_refused_by_name(tmp_path, options, message):
     result = CliRunner().invoke(experiments.app, ["peers", "--out", str(tmp_path), *options])
     assert result.exit_code == 2 and message in " ".join(result.output.replace("│", " ").split())
     assert not list(tmp_path.iterdir())
+
+
+def test_the_remaining_time_goes_by_the_pace_so_far():
+    left = [Cell("iris", IID, 0, "HGB"), Cell("iris", IID, 0, "TabM")]
+    seconds = {"HGB": [1.0, 3.0], "GP": [6.0]}  # 10 s of CPU time in 5 s: two processes
+    assert peers._remaining_minutes(left, seconds, 5.0) == pytest.approx((2 + 4) * 0.5 / 60)
 
 
 def test_our_methods_have_the_colours_of_all_figures():

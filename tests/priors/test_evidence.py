@@ -8,6 +8,8 @@ from torch.testing import assert_close
 
 from degp.priors import ExactGP
 from degp.priors.evidence import (
+    DIFFERENTIABLE,
+    DUALS,
     JITTER,
     Scales,
     _gram,
@@ -29,11 +31,12 @@ def data(targets=1, rows=30, noise=0.1, features=3):
     return x, y + noise * torch.randn(rows, targets, generator=generator, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("activation", DUALS)
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_the_differentiable_kernel_is_the_nngp(depth):
+def test_the_differentiable_kernel_is_the_nngp(depth, activation):
     x, _ = data()
-    scales = Scales(depth, (0.5, 2.0, 0.1), 0.3, 1.7, 0.1)
-    own = _gram(scales.apply(x), depth, double(0.3), double(1.7))
+    scales = Scales(depth, (0.5, 2.0, 0.1), 0.3, 1.7, 0.1, activation=activation)
+    own = _gram(scales.apply(x), depth, double(0.3), double(1.7), DIFFERENTIABLE[activation])
     assert_close(own, scales.nngp()(scales.apply(x), scales.apply(x)), rtol=1e-8, atol=1e-8)
 
 
@@ -59,11 +62,11 @@ def test_the_gradient_is_that_of_the_dense_evidence(targets, weights):
     x, y = data(targets, rows=8)
     relevance = torch.tensor([0.5, 2.0, 0.1], dtype=torch.float64, requires_grad=True)
     noise = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
-    gram = _gram(x * relevance, 2, double(0.3), double(1.7))
+    gram = _gram(x * relevance, 2, double(0.3), double(1.7), DIFFERENTIABLE["erf"])
     value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
     surrogate = torch.autograd.grad((slope * gram).sum() + noise_slope * noise, (relevance, noise))
 
-    gram = _gram(x * relevance, 2, double(0.3), double(1.7))
+    gram = _gram(x * relevance, 2, double(0.3), double(1.7), DIFFERENTIABLE["erf"])
     covariance = gram + torch.diag(noise / weights + JITTER * gram.diagonal().mean().detach())
     normal = torch.distributions.MultivariateNormal(torch.zeros(8, dtype=torch.float64), covariance)
     dense = -sum(normal.log_prob(column) for column in y.mT)
@@ -74,7 +77,7 @@ def test_the_gradient_is_that_of_the_dense_evidence(targets, weights):
 @weights
 def test_leave_one_out_is_leaving_each_row_out(weights):
     x, y = data(2, rows=8)
-    gram = _gram(x, 2, double(0.4), double(1.3))
+    gram = _gram(x, 2, double(0.4), double(1.3), DIFFERENTIABLE["relu"])
     dense = gram + torch.diag(0.1 / weights + JITTER * gram.diagonal().mean())
     total = 0.0
     for n in range(8):

@@ -16,9 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from degp.tabular import fitting
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
-from degp.training import CheckpointError
+from degp.training import CheckpointError, loop
 
 TINY = {
     "members": 2,
@@ -117,8 +116,38 @@ def test_far_from_the_data_the_model_knows_less(fitted):
     assert far.epistemic > 5 * near.epistemic
 
 
+@pytest.mark.parametrize("steps", [0, 150])
+def test_small_tables_are_predicted_by_the_exact_process_too(steps):
+    """An ensemble that has learned nothing is left out; one that has learned is averaged with the process."""
+    X, y = waves(100)
+    model = DEGPRegressor(**LINE | {"steps": max(steps, 1), "learning_rate": 0.01 if steps else 1e-9}).fit(X, y)
+    assert model.process_weight_ == (0.5 if steps else 1.0)
+    process = model.process_.predictive(model._standardised(torch.tensor(X, dtype=torch.float64)))
+    members = model._ensemble_predictive(model._standardised(torch.tensor(X, dtype=torch.float64)))
+    mean = process.mean if not steps else (process.mean + members.mean) / 2
+    np.testing.assert_allclose(model.predict(X), model._original(mean), rtol=1e-9)
+
+
+def test_large_tables_are_predicted_by_the_ensemble():
+    model = DEGPRegressor(**LINE | {"exact_rows": 50}).fit(*waves(100))
+    assert model.process_weight_ == 0 and len(model.process_.rows) == 50
+    assert DEGPRegressor(**TINY | {"exact_rows": 0}).fit(*waves(40)).process_ is None
+
+
+def test_a_simulator_is_fitted_as_sharply_as_its_rows_allow():
+    """Targets without noise: eight decades below the variance of the targets."""
+    random = np.random.default_rng(0)
+    X, new = random.uniform(-1, 1, (2, 200, 2))
+    f = lambda x: np.sin(2 * x[:, 0]) + x[:, 1] ** 2  # noqa: E731
+    model = DEGPRegressor(**LINE).fit(X, f(X))
+    mean, std = model.predict(new, return_std=True)
+    assert model.process_weight_ == 1 and model.process_.scales.activation == "erf"
+    assert np.sqrt(np.mean((mean - f(new)) ** 2)) < 1e-3 * f(X).std()
+    assert np.mean(np.abs(mean - f(new)) < 1.645 * std) > 0.8
+
+
 def test_an_update_moves_the_prediction_to_new_labels_and_shrinks_what_is_unknown():
-    model = DEGPRegressor(**LINE).fit(*waves(100))
+    model = DEGPRegressor(**LINE | {"exact_rows": 0}).fit(*waves(100))
     X, y = waves(200, seed=6)
     shifted = y + 3
     before, unknown = model.predict(X), model.uncertainty(X).epistemic
@@ -263,18 +292,18 @@ def interrupt(estimator, X, y, *, after: int) -> None:
     """A fit with Ctrl-C after so many epochs."""
     epochs = iter(range(after))
 
-    def score(*arguments):
+    def validate(*arguments):
         if next(epochs, None) is None:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    original = fitting._score
+    original = loop._validate
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(fitting, "_score", score)
+        patch.setattr(loop, "_validate", validate)
         estimator.fit(X, y)
 
 
-SHORT = LINE | {"steps": 30}
+SHORT = LINE | {"steps": 300}
 
 
 @pytest.mark.parametrize("seed", [0, None])
@@ -287,6 +316,18 @@ def test_an_interrupted_fit_resumes(tmp_path, seed):
     resumed = DEGPRegressor(**settings, checkpoint=str(folder)).fit(X, y)
     assert not folder.exists()  # it is done
     np.testing.assert_array_equal(resumed.predict(X), DEGPRegressor(**SHORT).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("after", [2, 5])
+def test_a_fit_resumes_before_and_within_the_last_steps_on_all_rows(tmp_path, after):
+    X, y = waves(60)
+    settings = LINE | {"steps": 100, "validation_fraction": 0.2}  # four epochs, and one on all rows
+    interrupt(DEGPRegressor(**settings | {"steps": 100}, checkpoint=str(tmp_path / "partial")), X, y, after=after - 1)
+    resumed = DEGPRegressor(**settings, checkpoint=str(tmp_path / "partial")).fit(X, y)
+    whole = DEGPRegressor(**settings).fit(X, y)
+    assert len(whole.history_) == 5 and not (tmp_path / "partial").exists()
+    np.testing.assert_array_equal(resumed.predict(X), whole.predict(X))
+    np.testing.assert_array_equal(resumed.conformity_, whole.conformity_)
 
 
 def test_a_fit_with_other_rows_or_settings_is_not_resumed(tmp_path):
@@ -318,7 +359,7 @@ def test_one_checkpoint_folder_serves_all_folds(tmp_path):
         ({"method": "bayes"}, "a method must be one of de, rde, rms, degp, but it is 'bayes'"),
         ({"members": 1}, "members must be at least 2, but it is 1"),
         ({"alpha": -1.0}, "alpha must not be negative, but it is -1.0"),
-        ({"validation_fraction": 1.5}, "validation_fraction must lie between 0 and 1, but it is 1.5"),
+        ({"validation_fraction": 1.5}, "validation_fraction must be at least 0 and less than 1, but it is 1.5"),
         ({"noise": "loud"}, "noise must be 'constant' or 'input-dependent'"),
     ],
 )
@@ -340,9 +381,10 @@ def test_bad_data_is_named():
 def test_scales_are_those_of_the_training_rows():
     """Validation rows must not take part in standardisation."""
     X, y = waves(40)
-    model = DEGPRegressor(**TINY).fit(X, y)
+    held = TINY | {"validation_fraction": 0.15}
+    model = DEGPRegressor(**held).fit(X, y)
     X[:, 0] = np.arange(40.0)
-    again = DEGPRegressor(**TINY).fit(X, y)
+    again = DEGPRegressor(**held).fit(X, y)
     held_out = round(0.15 * 40)
     sums = 40 * X[:, 0].mean() - (40 - held_out) * again.input_scaling_.mean[0]  # of the rows that were held out
     assert model.input_scaling_.mean != again.input_scaling_.mean
@@ -363,17 +405,17 @@ def test_a_fit_leaves_the_number_of_threads_as_it_was(monkeypatch, fails):
     X, y = waves(30)
     seen, before = [], torch.get_num_threads()
 
-    def score(*parts):
+    def validate(*parts):
         seen.append(torch.get_num_threads())
         if fails:
             raise KeyError
-        return 0.0
+        return {}
 
-    monkeypatch.setattr(fitting, "_score", score)
+    monkeypatch.setattr(loop, "_validate", validate)
     torch.set_num_threads(3)
     try:
         with pytest.raises(KeyError) if fails else contextlib.nullcontext():
-            DEGPRegressor(**TINY | {"max_epochs": 1}).fit(X, y)
+            DEGPRegressor(**TINY | {"steps": 1}).fit(X, y)
         assert torch.get_num_threads() == 3
         assert seen[0] == 1  # a small table
     finally:

@@ -241,7 +241,7 @@ def edit(folder, **changes):
 
 def test_a_changed_value_is_detected(folder):
     text = (folder / "model.json").read_text()
-    (folder / "model.json").write_text(text.replace('"epsilon": 0.05', '"epsilon": 0.85'))
+    (folder / "model.json").write_text(text.replace('"epsilon": 0.005', '"epsilon": 0.85'))
     with pytest.raises(ModelError, match="damaged or was edited"):
         load_model(folder)
 

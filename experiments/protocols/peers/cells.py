@@ -40,12 +40,12 @@ class Cell:
     method: str
 
 
-def run_cell(cell: Cell, max_epochs: int | None = None) -> dict[str, Any]:
+def run_cell(cell: Cell, steps: int | None = None) -> dict[str, Any]:
     """The scores of a method on the test rows, in original units, and CPU seconds of this process."""
     warnings.simplefilter("ignore")
     data = table(cell.dataset)
     train, test = split_rows(data, cell.kind, cell.split)
-    task = Task(data.categorical, data.num_classes, cell.split, max_epochs)
+    task = Task(data.categorical, data.num_classes, cell.split, steps)
     fit = METHODS[cell.method].fit_for(data.num_classes)
     assert fit is not None, f"{cell.method} is not for {cell.dataset}"
     for module in METHODS[cell.method].modules:

@@ -20,13 +20,13 @@ class Task:
         categorical: columns with categories; the others are numbers. Cells of both may be missing.
         num_classes: targets are 0, …, num_classes − 1; None for real targets.
         seed: for everything random.
-        max_epochs: for our estimators; None is their own default. Only smoke tests set it.
+        steps: for our estimators; None is their own default. Only smoke tests set it.
     """
 
     categorical: tuple[str, ...]
     num_classes: int | None
     seed: int = 0
-    max_epochs: int | None = None
+    steps: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ def own_classes(features: pd.DataFrame, targets: np.ndarray, task: Task, *, meth
 
 
 def _budget(task: Task) -> dict[str, Any]:
-    return {} if task.max_epochs is None else {"steps": task.max_epochs}
+    return {} if task.steps is None else {"steps": task.steps}
 
 
 def _encoding(model: Any, features: pd.DataFrame, task: Task) -> Any:

@@ -60,6 +60,15 @@ class Scales:
         """The prior over functions of the scaled inputs."""
         return NNGP(self.depth, self._weights(), self._biases(), DUALS[self.activation])
 
+    def cross_gram(
+        self, left: Float[Tensor, "N D"], right: Float[Tensor, "K D"], dual: Dual
+    ) -> tuple[Float[Tensor, "N K"], Float[Tensor, "N"]]:
+        """k(x, x') of scaled inputs and k(x, x), by another form of the activation's dual."""
+        k = left @ right.mT / right.shape[1] + self.bias
+        v, w = (z.square().sum(1) / right.shape[1] + self.bias for z in (left, right))
+        k, variance, _ = _propagated(k, v, w, self.depth, self.output_scale, dual)
+        return k, variance
+
     def weight_prior(self) -> WeightPrior:
         """The prior over the weights of a finite network on the scaled inputs: for initialisation and penalties."""
         return WeightPrior(self._weights(), self._biases())
@@ -156,11 +165,25 @@ def _bounded(log_scales: Tensor) -> Tensor:
 def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor, dual: Dual) -> Float[Tensor, "N N"]:
     """The kernel of `Scales.nngp`, differentiable in its scales; the diagonal is exact, where arccos has no slope."""
     k, v = z @ z.mT / z.shape[1] + bias, z.square().sum(1) / z.shape[1] + bias
-    for layer in range(depth):
-        w, b = (output, READOUT_BIAS * output) if layer == depth - 1 else (HIDDEN, HIDDEN_BIAS)
-        k, v = w * dual(k, v[:, None], v[None, :]) + b, w * dual(v, v, v) + b
+    k, v, _ = _propagated(k, v, v, depth, output, dual)
     eye = torch.eye(len(z), dtype=torch.bool, device=z.device)
     return torch.where(eye, torch.diag(v), k)
+
+
+def _propagated(
+    k: Float[Tensor, "N K"],
+    left: Float[Tensor, "N"],
+    right: Float[Tensor, "K"],
+    depth: int,
+    output: Tensor | float,
+    dual: Dual,
+) -> tuple[Float[Tensor, "N K"], Float[Tensor, "N"], Float[Tensor, "K"]]:
+    """Covariance and variances of the inputs to those of the outputs, layer by layer."""
+    for layer in range(depth):
+        w, b = (output, READOUT_BIAS * output) if layer == depth - 1 else (HIDDEN, HIDDEN_BIAS)
+        k = w * dual(k, left[:, None], right[None, :]) + b
+        left, right = w * dual(left, left, left) + b, w * dual(right, right, right) + b
+    return k, left, right
 
 
 def _differentiable_relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:

@@ -344,6 +344,10 @@ class DEGPRegressor(RegressorMixin, _Estimator):
         Args:
             sample_weight: relative weights of the rows, (N,); one of weight 0 is absent.
         """
+        if self.class_weight is not None:
+            raise ValueError(
+                f"class_weight is for classifiers, but it is {self.class_weight!r}; pass sample_weight to fit"
+            )
         X, y = self._checked(self._learn_inputs(X, y), y)
         self.single_target_ = y.ndim == 1
         X, y, weights = weighted_rows(X, y, sample_weight)

@@ -189,6 +189,8 @@ def fit_table(
     rest = budget.last(history.last["seconds"])
     both = joined(train, validation)
     last = replace(trainer, learning_rate=FINISH_RATE * config.learning_rate)(both, rest.plan(len(both)))
+    if rest.checkpoints is not None and mesh.is_first:
+        rest.checkpoints.discard()
     return Fitted(ensemble.whole().eval(), method, nll, held_out, history.then(last))
 
 

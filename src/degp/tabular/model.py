@@ -250,7 +250,7 @@ def _array(values: Tensor) -> np.ndarray:
 def _warn_if_infinite(interval: np.ndarray, estimator: DEGPRegressor, level: float) -> None:
     if np.isinf(interval).any():
         warnings.warn(
-            f"{len(estimator.conformity_)} validation rows are too few for conformal intervals of level {level:g}: "
+            f"{len(estimator.conformity_)} rows are too few for conformal intervals of level {level:g}: "
             f"they are infinite",
             TableWarning,
             stacklevel=3,

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 __all__ = ["Preset"]
 
-STEPS, SMALL, LARGE = 2000, 1000, 16_000  # steps up to the small table; the square root of the rows beyond
+STEPS, ROWS, SMALL, LARGE = 2000, 1000, 250, 16_000  # steps for so many rows; the table sizes beyond which none change
 
 
 class Preset(StrEnum):
@@ -22,4 +22,4 @@ class Preset(StrEnum):
     def steps(self, rows: int) -> int:
         """Optimiser steps: more rows support more of them, in proportion to the square root."""
         factor = {Preset.FAST: 0.25, Preset.DEFAULT: 1.0, Preset.BEST: 3.0}[self]
-        return round(factor * STEPS * (min(max(rows, SMALL), LARGE) / SMALL) ** 0.5)
+        return round(factor * STEPS * (min(max(rows, SMALL), LARGE) / ROWS) ** 0.5)

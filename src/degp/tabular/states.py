@@ -309,8 +309,9 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 
 def _records(columns: Mapping[str, Tensor]) -> list[dict[str, Any]]:
-    values = [tensor.tolist() for tensor in columns.values()]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+    """The records again: NaN stands for what a record does not have."""
+    rows = zip(*(tensor.tolist() for tensor in columns.values()), strict=True)
+    return [{name: value for name, value in zip(columns, row, strict=True) if value == value} for row in rows]
 
 
 def _classes_to_json(classes: np.ndarray) -> dict[str, Any]:
