@@ -15,6 +15,7 @@ LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
 # without the command line; `degp.typing`'s records are on the page of `degp`
 MODULES = (
     "degp",
+    "degp.attached",
     "degp.calibration",
     "degp.data",
     "degp.decisions.active",
@@ -22,12 +23,14 @@ MODULES = (
     "degp.decisions.botorch",
     "degp.ensemble",
     "degp.export",
+    "degp.features",
     "degp.gaussian",
     "degp.likelihoods",
     "degp.measurement",
     "degp.methods",
     "degp.metrics",
     "degp.nets",
+    "degp.points",
     "degp.posterior",
     "degp.prediction",
     "degp.predictive",

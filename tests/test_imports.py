@@ -13,14 +13,16 @@ import pytest
 # Each layer sees the layers above it in this list, and not its neighbours. `degp` is the root, `degp/__init__.py`.
 ROOT = "degp"
 LAYERS = [
+    {"points"},
     {"typing"},
     {"runtime.cpu", "runtime.files", "runtime.optimizers", "runtime.streams", "runtime.distributed", "runtime.kernels"},
     {"runtime.execution"},
     {"gaussian", "measurement", "nets", "data", "metrics", "ensemble"},
-    {"posterior", "predictive"},
+    {"posterior", "predictive", "features"},
     {"likelihoods", "priors"},
     {"methods"},
     {"calibration", "training", "prediction"},
+    {"attached"},
     {ROOT},
 ]
 # Applications see the layers, and of each other only what is named here.

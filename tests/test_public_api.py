@@ -11,7 +11,8 @@ import degp
 
 PUBLIC = {
     "degp": {
-        *{"Ensemble", "fit", "predict", "batch_loss", "Plan", "EarlyStopping"},
+        *{"Ensemble", "lora", "rank_one", "attach", "cache_features"},
+        *{"fit", "predict", "batch_loss", "Plan", "EarlyStopping", "EachStep"},
         *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
@@ -34,9 +35,9 @@ PUBLIC = {
         "subset",
         "Standardiser",
     },
-    "degp.ensemble": {"Ensemble", "HasParts", "Part"},
+    "degp.ensemble": {"Ensemble", "HasParts", "Part", "lora", "rank_one"},
     "degp.nets": {
-        *{"mlp", "mlp_features", "lenet", "lenet_features"},
+        *{"Erf", "mlp", "mlp_features", "lenet", "lenet_features"},
         *{"resnet", "resnet_features", "lite_resnet_features"},
     },
     "degp.priors": {
@@ -44,7 +45,7 @@ PUBLIC = {
         *{"MonteCarloNNGP", "MonteCarloBank", "WeightPrior", "WeightPenalty", "draw_anchors", "no_penalty"},
     },
     "degp.training": {
-        *{"fit", "Plan", "EarlyStopping", "Ending", "History", "TrainState", "NonFiniteLossError"},
+        *{"fit", "Plan", "EarlyStopping", "EachStep", "Ending", "History", "TrainState", "NonFiniteLossError"},
         *{"Stepping", "Eager", "Captured", "adam", "Checkpoints", "CheckpointError", "epoch_of"},
     },
     "degp.metrics": {

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from degp import Batch, Loss
+from degp.typing import joined
 
 
 def test_a_part_of_a_batch_has_the_same_population():
@@ -27,7 +28,7 @@ def test_only_real_numbers_change_their_precision():
 def test_arrays_are_refused(name, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first
     tensors = {"inputs": torch.zeros(2, 1), "targets": torch.zeros(2, 1)}
-    message = f"inputs, targets and weights must be tensors, but {name} are a ndarray; use degp.data.as_batch"
+    message = "must be tensors, .*a ndarray; use degp.data.as_batch"
     with pytest.raises(TypeError, match=message):
         Batch(**tensors | {name: np.zeros((2, 1))})
 
@@ -38,6 +39,17 @@ def test_weights_stay_with_their_points():
     assert part.weights.dtype == torch.float64 and part.weights.tolist() == [1.5, 0.5] and part.population == 3
     assert batch[1:].weights.tolist() == [1.0, 1.5]
     assert batch.weigh(torch.tensor([[1.0, 2.0, 4.0]])).tolist() == [[0.5, 2.0, 6.0]]
+
+
+def test_joined_points_keep_their_order_and_their_weights():
+    def batch(start, stop, weighted=True):
+        rows = torch.arange(start, stop)
+        return Batch({"x": rows[:, None], "y": (rows,)}, rows, weights=rows.float() if weighted else None)
+
+    both = joined(batch(0, 2), batch(2, 5))
+    assert both.inputs["x"][:, 0].tolist() == both.inputs["y"][0].tolist() == both.targets.tolist() == [0, 1, 2, 3, 4]
+    assert both.weights.tolist() == [0, 1, 2, 3, 4] and both.population == 5
+    assert joined(batch(0, 2), batch(2, 5, weighted=False)).weights is None
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 1)])

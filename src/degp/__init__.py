@@ -5,7 +5,9 @@ a predictive distribution (`predict`), and `metrics` scores that distribution.
 """
 
 from degp import data, methods, metrics, nets, priors
-from degp.ensemble import Ensemble
+from degp.attached import attach
+from degp.ensemble import Ensemble, lora, rank_one
+from degp.features import cache_features
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
 from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from degp.measurement import BatchRegion, UniformBox, no_points
@@ -14,7 +16,16 @@ from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posteri
 from degp.prediction import predict
 from degp.predictive import ClassPredictive, RegressionPredictive
 from degp.runtime import distributed
-from degp.training import CheckpointError, Checkpoints, EarlyStopping, History, NonFiniteLossError, Plan, fit
+from degp.training import (
+    CheckpointError,
+    Checkpoints,
+    EachStep,
+    EarlyStopping,
+    History,
+    NonFiniteLossError,
+    Plan,
+    fit,
+)
 from degp.typing import Batch, Loss
 
 __version__ = "0.1.0"
@@ -28,6 +39,7 @@ __all__ = [
     "Checkpoints",
     "ClassPredictive",
     "Coefficients",
+    "EachStep",
     "EarlyStopping",
     "Ensemble",
     "Gaussian",
@@ -42,16 +54,20 @@ __all__ = [
     "PointwiseAverage",
     "RegressionPredictive",
     "UniformBox",
+    "attach",
     "batch_loss",
+    "cache_features",
     "data",
     "distributed",
     "ensemble_posterior",
     "fit",
     "kl_divergence",
+    "lora",
     "methods",
     "metrics",
     "nets",
     "no_points",
     "predict",
     "priors",
+    "rank_one",
 ]

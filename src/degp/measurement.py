@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from degp.points import Inputs, take_points
+
 __all__ = ["BatchRegion", "MeasurementSampler", "UniformBox", "no_points"]
 
 
@@ -14,14 +16,12 @@ __all__ = ["BatchRegion", "MeasurementSampler", "UniformBox", "no_points"]
 class MeasurementSampler(Protocol):
     """Draws K measurement points for one step, given the batch's inputs; any function of this form will do."""
 
-    def __call__(
-        self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None
-    ) -> Shaped[Tensor, "K ..."]: ...
+    def __call__(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Inputs: ...
 
 
-def no_points(inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None) -> Shaped[Tensor, "0 ..."]:
+def no_points(inputs: Inputs, *, generator: torch.Generator | None = None) -> Inputs:
     """No measurement points: the divergence is measured on the batch alone."""
-    return inputs[:0]
+    return take_points(inputs, slice(0))
 
 
 @dataclass(frozen=True)

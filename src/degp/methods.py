@@ -16,13 +16,14 @@ from enum import StrEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp.ensemble import Ensemble, HasParts
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, cholesky, inverse, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import MeasurementSampler, no_points
+from degp.points import Inputs, count_points, device_of, join_points, take_points
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior, moments
 from degp.predictive import Predictive, RegressionPredictive
 from degp.priors.kernel import Prior, as_prior
@@ -57,15 +58,15 @@ class Prepared:
         gram_root_inverse: L⁻¹.
     """
 
-    measurement: Shaped[Tensor, "K ..."]
+    measurement: Inputs
     gram_root: Float[Tensor, "N N"]
     gram_root_inverse: Float[Tensor, "N N"]
 
     @classmethod
-    def empty(cls, inputs: Shaped[Tensor, "B ..."]) -> "Prepared":
+    def empty(cls, inputs: Inputs) -> "Prepared":
         """No measurement points and no prior."""
-        nothing = torch.empty(0, 0, device=inputs.device)
-        return cls(inputs[:0], nothing, nothing)
+        nothing = torch.empty(0, 0, device=device_of(inputs))
+        return cls(take_points(inputs, slice(0)), nothing, nothing)
 
     def tensors(self) -> list[Tensor]:
         """The fields in order; `Prepared(*tensors)` is the way back."""
@@ -89,7 +90,7 @@ class Method(Protocol):
         """λ at a new point as a share of its mean variance; 0 for a mixture of members."""
         ...
 
-    def prepare(self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None) -> Prepared:
+    def prepare(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Prepared:
         """The part of a step that needs no member; a captured step computes it ahead, on a second stream."""
         ...
 
@@ -163,7 +164,7 @@ class Memberwise(nn.Module):
         self.likelihood = _checked(likelihood)
         self.penalty = penalty
 
-    def prepare(self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None) -> Prepared:
+    def prepare(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Prepared:
         return Prepared.empty(inputs)
 
     def loss(
@@ -245,10 +246,10 @@ class DEGP(nn.Module):
         """ε, the same in training and at new points."""
         return self.nugget.epsilon
 
-    def prepare(self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None) -> Prepared:
+    def prepare(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Prepared:
         """Measurement points, and L, L⁻¹ with LLᵀ = K_p + jitter on them and the batch."""
         measurement = self.measurement(inputs, generator=generator)
-        points = torch.cat([inputs, measurement]) if len(measurement) else inputs
+        points = join_points([inputs, measurement]) if count_points(measurement) else inputs
         gram_root = cholesky(self.prior.kernel(generator=generator)(points, points), jitter=self.epsilon)
         return Prepared(measurement, gram_root, inverse(gram_root))
 
@@ -267,7 +268,7 @@ class DEGP(nn.Module):
         p = KroneckerGaussian(prepared.gram_root, C, prepared.gram_root_inverse)
 
         side = SideStream(outputs)
-        with side.using(q.mean, q.deviations, q.diagonal, *prepared.tensors()):
+        with side.using(q.mean, q.deviations, q.diagonal, prepared.gram_root, prepared.gram_root_inverse):
             kl = kl_divergence(q, p)
         expected = self.likelihood.expected_log_prob(_on_batch(q, B), batch.targets, generator=generator)
         data = -batch.weigh(expected).sum()

@@ -1,12 +1,13 @@
 """⑦ Prediction: a trained ensemble on new inputs, and the method's predictive distribution of their targets."""
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from degp.ensemble import Ensemble
 from degp.gaussian import Coefficients
 from degp.methods import Method
+from degp.points import Inputs, count_points, take_points
 from degp.predictive import Predictive
 
 __all__ = ["evaluate", "predict"]
@@ -15,7 +16,7 @@ __all__ = ["evaluate", "predict"]
 @torch.no_grad()
 def predict(
     ensemble: Ensemble,
-    inputs: Shaped[Tensor, "N ..."],
+    inputs: Inputs,
     method: Method,
     *,
     coefficients: Coefficients | None = None,
@@ -37,14 +38,16 @@ def predict(
 
 
 @torch.no_grad()
-def evaluate(ensemble: Ensemble, inputs: Shaped[Tensor, "N ..."], *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
+def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
     """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
-    if not len(inputs):
+    num_points = count_points(inputs)
+    if not num_points:
         raise ValueError("there is nothing to predict: inputs have no rows")
     modes = [(module, module.training) for module in ensemble.modules()]  # a frozen backbone may have its own
     ensemble.eval()
     try:
-        return torch.cat([ensemble(piece) for piece in inputs.split(batch_size)], dim=1)
+        starts = range(0, num_points, batch_size)
+        return torch.cat([ensemble(take_points(inputs, slice(i, i + batch_size))) for i in starts], dim=1)
     finally:
         for module, training in modes:
             module.training = training

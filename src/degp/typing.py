@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from degp.points import Inputs, count_points, device_of, join_points, map_tensors, take_points
+
 __all__ = ["Batch", "Loss", "joined"]
 
 
@@ -15,7 +17,7 @@ class Batch:
     """Some points of a data set, and the size of that data set.
 
     Attributes:
-        inputs: one row per point; any shape after the first axis.
+        inputs: one row per point, any shape after the first axis; or tuples and dictionaries of such tensors.
         targets: real rows (B, C) for regression, integer labels (B,) for classes.
         population: N, the size of the training set that the batch is part of; its own size by default. It scales
             the divergence (α B/N) and the weight penalties (1/N).
@@ -23,39 +25,45 @@ class Batch:
             a mean of one over the training set keeps its size, and N its meaning.
     """
 
-    inputs: Shaped[Tensor, "B ..."]
+    inputs: Inputs
     targets: Shaped[Tensor, "B ..."]
     population: int = 0
     weights: Float[Tensor, "B"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "targets", "weights"):
+        size = count_points(self.inputs)
+        for name in ("targets", "weights"):
             values = getattr(self, name)
             if not (isinstance(values, Tensor) or (name == "weights" and values is None)):
                 raise TypeError(
                     f"inputs, targets and weights must be tensors, but {name} are a {type(values).__name__}; "
                     f"use degp.data.as_batch for arrays and lists"
                 )
-        if len(self.inputs) != len(self.targets):
+        if size != len(self.targets):
             raise ValueError(
-                f"inputs and targets must have one row per point each, but there are {len(self.inputs)} rows of inputs "
+                f"inputs and targets must have one row per point each, but there are {size} rows of inputs "
                 f"and {len(self.targets)} of targets; check how the data were split"
             )
-        if self.weights is not None and self.weights.shape != self.inputs.shape[:1]:
+        if self.weights is not None and self.weights.shape != (size,):
             raise ValueError(
-                f"there must be one weight per point, ({len(self.inputs)},), but the shape of the weights is "
+                f"there must be one weight per point, ({size},), but the shape of the weights is "
                 f"{tuple(self.weights.shape)}; check how the data were split"
             )
         if self.population == 0:
-            object.__setattr__(self, "population", len(self.inputs))
+            object.__setattr__(self, "population", size)
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.targets)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the inputs are."""
+        return device_of(self.inputs)
 
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
         """The chosen rows, of the same population."""
         weights = None if self.weights is None else self.weights[rows]
-        return Batch(self.inputs[rows], self.targets[rows], self.population, weights)
+        return Batch(take_points(self.inputs, rows), self.targets[rows], self.population, weights)
 
     def weigh(self, values: Float[Tensor, "*M B"]) -> Float[Tensor, "*M B"]:
         """Values per point times the points' weights."""
@@ -63,16 +71,18 @@ class Batch:
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Batch":
         """The same batch on another device or in another precision; only floating-point tensors change their dtype."""
-        inputs, targets = (_moved(tensor, device, dtype) for tensor in (self.inputs, self.targets))
+        inputs = map_tensors(lambda tensor: _moved(tensor, device, dtype), self.inputs)
+        targets = _moved(self.targets, device, dtype)
         weights = None if self.weights is None else _moved(self.weights, device, dtype)
         return replace(self, inputs=inputs, targets=targets, weights=weights)
 
 
-def joined(one: Batch, other: Batch) -> Batch:
-    """The points of both as one data set."""
-    inputs, targets = torch.cat([one.inputs, other.inputs]), torch.cat([one.targets, other.targets])
-    weights = None if one.weights is None or other.weights is None else torch.cat([one.weights, other.weights])
-    return Batch(inputs, targets, weights=weights)
+def joined(*batches: Batch) -> Batch:
+    """The points of all as one data set; without weights where one has none."""
+    inputs = join_points([batch.inputs for batch in batches])
+    targets = torch.cat([batch.targets for batch in batches])
+    weights = [batch.weights for batch in batches if batch.weights is not None]
+    return Batch(inputs, targets, weights=torch.cat(weights) if len(weights) == len(batches) else None)
 
 
 def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:

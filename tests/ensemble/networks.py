@@ -68,6 +68,21 @@ class Recurrent(nn.Module):
         return self.head(self.cells(x)[0][:, -1])
 
 
+class Transformer(nn.Module):
+    """Tokens with an attention layer whose projections are called, and one whose projections are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Embedding(7, 8), nn.LayerNorm(8), nn.Linear(8, 2)
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        x = x + nn.functional.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
+        return self.head(self.encoder(self.norm(x)).mean(1))
+
+
 def cnn():
     return nn.Sequential(
         nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from degp import Ensemble
+from degp import Batch, BatchRegion, Ensemble, Gaussian, fit, methods, no_points, priors
 from degp.nets import mlp
 from degp.runtime.execution import Loop, Vmap
 from tests.ensemble.networks import NETS, POINTS, M, cnn, loop, separate
@@ -169,6 +169,50 @@ def test_frozen_weights_stay_frozen():
     trained = [name for name, parameter in ensemble.named_parameters() if parameter.requires_grad]
     assert trained == ["stacked.2.weight", "stacked.2.bias"]
     assert not any(member[0].weight.requires_grad for member in ensemble)
+
+
+def normalised():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).double()
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("region", [no_points, BatchRegion(3)], ids=["batch", "measurement"])
+def test_a_frozen_backbone_is_left_as_it_was(mode, region):
+    backbone = normalised().requires_grad_(False).train(mode)
+    backbone[1].train(not mode)  # parts may have modes of their own
+    before, modes = copy.deepcopy(backbone.state_dict()), [part.training for part in backbone.modules()]
+    ensemble = Ensemble(lambda: nn.Linear(4, 2).double(), M, backbone=backbone)
+    features = copy.deepcopy(backbone).eval()(POINTS)
+    kernel = priors.KernelPrior(lambda a, b: torch.exp(-torch.cdist(a, b)))
+    fit(
+        ensemble,
+        Batch(POINTS, POINTS[:, :2]),
+        methods.degp(Gaussian(0.1), kernel, measurement=region),
+        epochs=2,
+        batch_size=3,
+        progress=False,
+    )
+    for switch in (ensemble.train, ensemble.eval):
+        switch()
+        assert_close(ensemble(POINTS), torch.stack([member[1](features) for member in ensemble]))
+    assert_close(dict(backbone.state_dict()), dict(before), rtol=0, atol=0)
+    assert [part.training for part in backbone.modules()] == modes
+
+
+def test_a_backbone_that_trains_is_switched_with_the_ensemble():
+    backbone = normalised()
+    ensemble = Ensemble(lambda: nn.Linear(4, 2).double(), M, backbone=backbone)
+    assert not ensemble.eval().backbone[1].training and ensemble.train().backbone[1].training
+    ensemble(POINTS)
+    assert int(backbone[1].num_batches_tracked) == 1
+
+
+def test_a_frozen_backbone_does_not_split_the_pass_over_measurement_points():
+    calls, backbone = [], normalised().requires_grad_(False)
+    backbone.register_forward_hook(lambda *_: calls.append(1))
+    ensemble = Ensemble(lambda: nn.Linear(4, 2).double(), M, backbone=backbone, execution=Vmap())
+    ensemble.joint_outputs(POINTS, POINTS)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("strategy", [Vmap(), Loop()])

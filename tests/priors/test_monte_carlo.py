@@ -95,3 +95,9 @@ REFUSED = {
 def test_invalid_arguments_are_refused(message):
     with pytest.raises(ValueError, match=re.escape(message)):
         REFUSED[message]()
+
+
+def test_batchnorm_in_the_features_is_refused():
+    features = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU())
+    with pytest.raises(ValueError, match=r"must have no BatchNorm, .*, but 1 is a BatchNorm1d; leave it out, or use"):
+        MonteCarloNNGP(features)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from degp import BatchRegion, Categorical, Checkpoints, Ensemble, Gaussian, Plan, fit, methods
+from degp import BatchRegion, Categorical, Checkpoints, Ensemble, Gaussian, Plan, fit, lora, methods, rank_one
 from degp.methods import Kind, Method
 from degp.nets import mlp
 from degp.prediction import evaluate
@@ -81,7 +81,13 @@ PROBLEMS = {
         rbf,
     ),
 }
-CASES = [(problem, sharing, kind) for problem in PROBLEMS for sharing in ("apart", "shared") for kind in Kind]
+LIGHT = {"rank one": rank_one, "low rank": partial(lora, rank=2)}
+CASES = [
+    *((problem, sharing, kind) for problem in PROBLEMS for sharing in ("apart", "shared") for kind in Kind),
+    ("mlp", "rank one", Kind.DEGP),
+    ("cnn", "low rank", Kind.RMS),  # factors before BatchNorm have no gradient but rounding
+    ("mlp", "low rank", Kind.DEGP),
+]
 
 
 def method_for(problem: Problem, kind: Kind, ensemble: Ensemble) -> Method:
@@ -99,9 +105,14 @@ def setup(case, mesh=ALONE):
     """The ensemble, split over the mesh, with its data and its method."""
     name, sharing, kind = case
     problem = PROBLEMS[name]
-    make, backbone = problem.networks[sharing]
+    make, backbone = problem.networks["apart" if sharing in LIGHT else sharing]
     torch.manual_seed(1)
-    ensemble = Ensemble(make, M, backbone=backbone(), execution=Vmap()).split(mesh)
+    if sharing in LIGHT:
+        ensemble = LIGHT[sharing](make(), M)
+        ensemble.execution = Vmap()
+    else:
+        ensemble = Ensemble(make, M, backbone=backbone(), execution=Vmap())
+    ensemble = ensemble.split(mesh)
     return ensemble, problem.data, method_for(problem, kind, ensemble)
 
 

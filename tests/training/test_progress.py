@@ -51,6 +51,17 @@ def test_without_a_terminal_lines_come_every_half_minute(clock, capsys):
     ]
 
 
+def test_an_unknown_total_is_left_out(clock, capsys):
+    for limit in (None, 120.0):
+        with progress_bar(None, "step", True, max_seconds=limit) as bar:
+            clock[0] += 30.0
+            bar.update(6)
+    assert capsys.readouterr().err.splitlines() == [
+        "step 6: 30 s elapsed",
+        "step 6 of 24: 30 s elapsed, 1 min 30 s left at most",
+    ]
+
+
 @pytest.mark.parametrize("shown", [None, False])
 def test_lines_are_printed_on_request_only(shown, clock, capsys):
     with progress_bar(100, "step", shown) as bar:
@@ -64,3 +75,6 @@ def test_a_terminal_has_a_bar_with_the_elapsed_and_the_remaining_time(monkeypatc
     with progress_bar(4, "step", True, done=1):
         pass
     assert "step 1 of 4, 00:00 elapsed, ? left" in capsys.readouterr().err
+    with progress_bar(None, "step", True) as bar:
+        bar.update()
+    assert "of ?, 00:00 elapsed, ? left" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Eager steps transform the inputs of their rows, keep the population, and run in the given precision."""
 
+import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
@@ -50,6 +51,37 @@ def test_batches_keep_the_population_and_their_weights():
 def test_networks_run_in_the_given_precision():
     assert advance([4, 1])[1] == torch.float32
     assert advance([4, 1], precision=torch.bfloat16)[1] == torch.bfloat16
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_accumulated_gradients_are_those_of_the_parts(parts):
+    """Σ_d (B_d / B) ℓ_d: for independent members the gradient of the whole batch."""
+
+    def after(**options):
+        torch.manual_seed(0)
+        ensemble, method = Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop()), Recorder()
+        optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.01)
+        state = TrainState(ensemble, method, [optimizer], [], torch.Generator().manual_seed(0))
+        loss = Eager(**options).start(state, DATA, 5)(torch.arange(5))
+        return {"loss": loss.total, **loss.terms, **ensemble.state_dict()}, [len(batch) for batch, _ in method.seen]
+
+    expected, _ = after()
+    accumulated, sizes = after(accumulate=parts)
+    assert sizes == {1: [5], 2: [3, 2], 3: [2, 2, 1], 9: [1] * 5}[parts]
+    assert_close(accumulated, expected)
+
+
+def test_parts_have_their_points_weights():
+    ensemble, method = Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop()), Recorder()
+    optimizer = torch.optim.SGD(ensemble.parameters(), lr=0.0)
+    state = TrainState(ensemble, method, [optimizer], [], torch.Generator())
+    Eager(accumulate=2).start(state, DATA, 3)(torch.tensor([5, 0, 5]))
+    assert [batch.weights.tolist() for batch, _ in method.seen] == [[2.0, 0.0], [2.0]]
+
+
+def test_parts_are_counted_from_one():
+    with pytest.raises(ValueError, match="accumulate is a number of parts and must be at least 1, but it is 0"):
+        Eager(accumulate=0)
 
 
 def test_timed_steps_are_the_same_steps_called_through_a_function():

@@ -6,6 +6,7 @@ from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from degp.points import Inputs, count_points, tensors_of
 from degp.typing import Batch
 
 __all__ = ["as_batch", "check_inputs", "check_weights", "relative"]
@@ -27,10 +28,15 @@ def as_batch(
     return Batch(x, y, weights=w)
 
 
-def check_inputs(inputs: Shaped[Tensor, "N ..."]) -> None:
+def check_inputs(inputs: Inputs) -> None:
     """Raises ValueError where inputs have no rows, or have values that are not finite."""
-    if not len(inputs):
+    if not count_points(inputs):
         raise ValueError("there must be at least one row of data, but inputs have none; was everything filtered out?")
+    for tensor in tensors_of(inputs):
+        _require_finite(tensor)
+
+
+def _require_finite(inputs: Shaped[Tensor, "N ..."]) -> None:
     bad = ~inputs.isfinite().flatten(1).all(1) if inputs.ndim > 1 else ~inputs.isfinite()
     if bool(bad.any()):
         raise ValueError(

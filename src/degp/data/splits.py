@@ -5,6 +5,7 @@ from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from degp.data.arrays import relative
+from degp.points import take_points
 from degp.typing import Batch
 
 __all__ = ["hold_out_rows", "kfold", "subset"]
@@ -62,4 +63,4 @@ def subset(data: Batch, rows: Tensor | slice) -> Batch:
     `data[rows]` keeps population and weights of `data`.
     """
     weights = None if data.weights is None else relative(data.weights[rows])
-    return Batch(data.inputs[rows], data.targets[rows], weights=weights)
+    return Batch(take_points(data.inputs, rows), data.targets[rows], weights=weights)

@@ -1,7 +1,8 @@
 """Stacking: whether networks share one architecture, and M of them as one module with a leading member axis."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -11,7 +12,61 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["difference", "replaced", "shape_only", "stack", "taken"]
+__all__ = ["Stacked", "difference", "named_tensors", "replaced"]
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """M networks of one architecture as one module: its tensors have a leading member axis, except those shared by all.
+
+    Attributes:
+        module: the networks.
+        members: M.
+        shared: names of the parameters and buffers that exist once.
+    """
+
+    module: nn.Module
+    members: int
+    shared: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, modules: Sequence[nn.Module]) -> "Stacked":
+        """Networks with nothing in common but their architecture."""
+        stacked = replaced(modules[0], lambda tensors: torch.stack([t.detach() for t in tensors]), modules)
+        return cls(stacked, len(modules))
+
+    @classmethod
+    def repeated(cls, network: nn.Module, members: int, own: Iterable[str]) -> "Stacked":
+        """M times one network; each member has its own copy of the named tensors, and the others exist once."""
+        tensors = dict(named_tensors(network))
+        ids = {id(tensors[name]) for name in own}
+        shared = frozenset(name for name, tensor in tensors.items() if id(tensor) not in ids)
+
+        def copies(tensors: list[Tensor]) -> Tensor:
+            tensor = tensors[0].detach()
+            return tensor.expand(members, *tensor.shape).clone() if id(tensors[0]) in ids else tensor
+
+        return cls(replaced(network, copies, [network]), members, shared)
+
+    def mapped(self, own: Callable[[Tensor], Tensor], members: int) -> "Stacked":
+        """A copy with a function of each member-wise tensor in its place."""
+        return Stacked(self._replaced(own, lambda tensor: tensor.detach().clone()), members, self.shared)
+
+    def rows(self, index: Sequence[int]) -> "Stacked":
+        """A copy of some members."""
+        return self.mapped(lambda tensor: tensor[list(index)].detach(), len(index))
+
+    def member(self, index: int) -> nn.Module:
+        """A copy of one member, as a module without a member axis."""
+        return self._replaced(lambda tensor: tensor[index].detach().clone(), lambda tensor: tensor.detach().clone())
+
+    def architecture(self) -> nn.Module:
+        """One member without values."""
+        return self._replaced(lambda tensor: _shape_only(tensor[0]), _shape_only)
+
+    def _replaced(self, own: Callable[[Tensor], Tensor], shared: Callable[[Tensor], Tensor]) -> nn.Module:
+        ids = {id(tensor) for name, tensor in named_tensors(self.module) if name in self.shared}
+        return replaced(self.module, lambda t: shared(t[0]) if id(t[0]) in ids else own(t[0]), [self.module])
 
 
 def difference(modules: Sequence[nn.Module]) -> str | None:
@@ -98,19 +153,14 @@ def _inside(value: Any) -> list[Any] | None:
     return None
 
 
-def shape_only(tensors: list[Tensor]) -> Tensor:
-    """A tensor without values."""
-    return torch.empty_like(tensors[0], device="meta")
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All parameters and buffers; a tied one under each of its names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
 
 
-def taken(stacked: nn.Module, index: int) -> nn.Module:
-    """One member of stacked ones, as a plain module with its own tensors."""
-    return replaced(stacked, lambda tensors: tensors[0][index].detach().clone(), [stacked])
-
-
-def stack(modules: Sequence[nn.Module]) -> nn.Module:
-    """M modules as one whose tensors have a leading member axis."""
-    return replaced(modules[0], lambda tensors: torch.stack([tensor.detach() for tensor in tensors]), modules)
+def _shape_only(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, device="meta")
 
 
 def replaced(template: nn.Module, new: Callable[[list[Tensor]], Tensor], modules: Sequence[nn.Module]) -> nn.Module:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
+from degp.points import Inputs
 from degp.priors.kernel import Kernel
 
 __all__ = ["NNGP", "Dual", "erf", "relu"]
@@ -81,8 +82,13 @@ class NNGP:
         return self
 
     @torch.no_grad()
-    def __call__(self, left: Shaped[Tensor, "N ..."], right: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
+    def __call__(self, left: Inputs, right: Inputs) -> Float[Tensor, "N K"]:
         """k(x, x') for all pairs, in float64."""
+        if not isinstance(left, Tensor):
+            raise TypeError(
+                f"NNGP is a kernel of numbers and needs a tensor (N, …), but the inputs are a {type(left).__name__}; "
+                f"pass KernelPrior(lambda a, b: nngp(features(a), features(b))), with features that give a tensor"
+            )
         x, y = left.double().flatten(1), right.double().flatten(1)
         (w, *weights), (b, *biases) = (
             self._per_layer(self.weight_variances, "weight_variances"),

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
+
+from degp.points import Inputs
 
 __all__ = ["Kernel", "KernelPrior", "Prior", "as_prior"]
 
-Kernel = Callable[[Shaped[Tensor, "N ..."], Shaped[Tensor, "K ..."]], Float[Tensor, "N K"]]
+Kernel = Callable[[Inputs, Inputs], Float[Tensor, "N K"]]
 
 
 @runtime_checkable
@@ -33,7 +35,7 @@ class KernelPrior(nn.Module):
         return self._evaluate
 
     @torch.no_grad()
-    def _evaluate(self, left: Shaped[Tensor, "N ..."], right: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
+    def _evaluate(self, left: Inputs, right: Inputs) -> Float[Tensor, "N K"]:
         gram = self.function(left, right)
         return gram if isinstance(gram, Tensor) else gram.to_dense()
 

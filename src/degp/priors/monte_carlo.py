@@ -4,9 +4,11 @@ import copy
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from degp.points import Inputs, device_of
 from degp.priors.kernel import Kernel
 from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
 from degp.runtime.execution import Execution, prior_strategy
@@ -50,6 +52,7 @@ class MonteCarloNNGP(nn.Module):
                 f"the read-out's variances must not be negative, but they are {readout_weight_variance} (weights) "
                 f"and {readout_bias_variance} (bias)"
             )
+        _require_no_statistics(features)
         self.features = copy.deepcopy(features).requires_grad_(False)
         self.num_draws = num_draws
         self.weight_prior = weight_prior
@@ -87,19 +90,19 @@ class _EmpiricalKernel:
     weights: Weights
 
     @torch.no_grad()
-    def __call__(self, left: Shaped[Tensor, "N ..."], right: Shaped[Tensor, "K ..."]) -> Float[Tensor, "N K"]:
+    def __call__(self, left: Inputs, right: Inputs) -> Float[Tensor, "N K"]:
         h = self._features(left)
         h_right = h if right is left else self._features(right)  # k(x, x) runs the networks once
         scale = self.prior.readout_weight_variance / h.shape[1]
         return scale * (h @ h_right.mT).double() + self.prior.readout_bias_variance
 
-    def _features(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N SF"]:
+    def _features(self, inputs: Inputs) -> Float[Tensor, "N SF"]:
         """The S networks' features concatenated, precise enough for a positive definite Gram matrix."""
         features = self._networks(inputs).transpose(0, 1).flatten(1)
         exact = torch.float64 if _float32_is_coarse(inputs) else torch.float32
         return features.to(torch.promote_types(features.dtype, exact))
 
-    def _networks(self, inputs: Shaped[Tensor, "N ..."]) -> Float[Tensor, "S N F"]:
+    def _networks(self, inputs: Inputs) -> Float[Tensor, "S N F"]:
         if not self.weights:  # no weights to draw: a fixed feature map such as the identity
             return self.prior.features(inputs).flatten(1).expand(1, -1, -1)
 
@@ -110,14 +113,24 @@ class _EmpiricalKernel:
             if name not in self.weights
         }
         features = self.prior.features
-        execution = self.prior.execution or prior_strategy(features, inputs.device)
+        execution = self.prior.execution or prior_strategy(features, device_of(inputs))
         return execution(features, self.weights | others, {}, inputs).flatten(2)
 
 
-def _float32_is_coarse(inputs: Tensor) -> bool:
+def _require_no_statistics(features: nn.Module) -> None:
+    """BatchNorm makes k(x, x') depend on the other points of a batch, and has no statistics for networks just drawn."""
+    named = ((name, layer) for name, layer in features.named_modules() if isinstance(layer, _BatchNorm))
+    for name, layer in named:
+        raise ValueError(
+            f"the prior's feature network must have no BatchNorm, because its kernel would depend on the whole batch, "
+            f"but {name or 'it'} is a {type(layer).__name__}; leave it out, or use nn.LayerNorm"
+        )
+
+
+def _float32_is_coarse(inputs: Inputs) -> bool:
     """Whether a float32 product may run in TF32 or bf16, under which a Gram matrix loses positive definiteness."""
     return (
-        inputs.device.type != "cpu"
+        device_of(inputs).type != "cpu"
         or torch.is_autocast_enabled("cpu")
         or torch.get_float32_matmul_precision() != "highest"
     )

@@ -56,5 +56,7 @@ def draw_anchors(prior: WeightPrior, ensemble: Ensemble, *, generator: torch.Gen
 def _draw(prior: WeightPrior, part: Part, members: int, generator: torch.Generator | None) -> Weights:
     like = next((parameter.detach() for parameter in part.parameters.values()), None)
     stacked = part.members is not None
-    drawn = prior.draw(part.architecture, members if stacked else 1, like=like, generator=generator)
+    drawn = prior.draw(
+        part.architecture, members if stacked else 1, names=part.parameters, like=like, generator=generator
+    )
     return drawn if stacked else {name: value[0] for name, value in drawn.items()}

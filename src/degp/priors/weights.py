@@ -1,6 +1,6 @@
 """p(w) = N(0, diag σ₀²): the Gaussian prior over a network's weights: penalty, draws and initial weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -52,14 +52,16 @@ class WeightPrior:
         module: nn.Module,
         num_draws: int,
         *,
+        names: Container[str] | None = None,
         like: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Weights:
         """S independent sets of weights, each (S, …), from one call of the random generator.
 
-        They get the dtype and device of `like`; without it, of the module's own parameters.
+        They get the dtype and device of `like`; without it, of the module's own parameters. With `names`, only these
+        parameters are drawn.
         """
-        variances = self.variances(module)
+        variances = {name: v for name, v in self.variances(module).items() if names is None or name in names}
         shapes = {name: module.get_parameter(name).shape for name in variances}
         sizes = [shape.numel() for shape in shapes.values()]
         like = next(module.parameters(), torch.empty(0)) if like is None else like

@@ -5,6 +5,7 @@ from degp.training.graphs import adam
 from degp.training.history import Ending, History
 from degp.training.loop import fit
 from degp.training.plan import EarlyStopping, Plan
+from degp.training.schedules import EachStep
 from degp.training.step import NonFiniteLossError, TrainState
 from degp.training.stepping import Captured, Eager, Stepping
 
@@ -12,6 +13,7 @@ __all__ = [
     "Captured",
     "CheckpointError",
     "Checkpoints",
+    "EachStep",
     "Eager",
     "EarlyStopping",
     "Ending",

@@ -29,14 +29,14 @@ def average_loss(loss: Loss, ensemble: Ensemble, num_points: int) -> Loss:
 def average_gradients(ensemble: Ensemble, method: Method, num_points: int) -> None:
     """∂ℓ/∂w of every weight on this rank, from the replicas' own gradients.        theory/distributed.md (4)
 
-    Members: the mean over the replicas of their block. Backbone: the mean over the replicas of the sum over the blocks.
+    Members: the mean over the replicas of their block. Shared: the mean over the replicas of the sum over the blocks.
     The method's own parameters, whose gradient is the same for all blocks: the mean over all ranks.
     """
     mesh = ensemble.mesh
     if mesh.world.size == 1:
         return
-    shared = _gradients(ensemble.backbone.parameters() if ensemble.backbone is not None else ())
-    members = _gradients(ensemble.stacked.parameters() if ensemble.stacked is not None else ())
+    shared = _gradients(ensemble.shared_parameters())
+    members = _gradients(ensemble.own_parameters())
     joint = _gradients(method.parameters() if isinstance(method, nn.Module) else ())
     _replace(members, mesh.replicas.mean(members, num_points))
     _replace(joint, mesh.world.mean(joint, num_points))

@@ -153,7 +153,7 @@ def _snapshot(state: TrainState) -> dict[str, Any]:
         "method": _state_of(state.method),
         "classes": _classes(state),
         "optimizers": [shards.collected_optimizer(optimizer, state.ensemble) for optimizer in state.optimizers],
-        "schedulers": [scheduler.state_dict() for scheduler in state.schedulers],
+        "schedulers": [scheduler.state_dict() for scheduler in state.all_schedulers],
         "generator": state.generator.get_state(),
         "global_generator": torch.get_rng_state(),  # dropout draws from it
         "execution": execution.name if execution else None,  # another strategy is equal up to rounding only
@@ -179,7 +179,7 @@ def _restore(state: TrainState, saved: dict[str, Any]) -> None:
     state.best = Best(**best | {"ensemble": shards.own(state.ensemble, best["ensemble"])})
     for optimizer, theirs in zip(state.optimizers, saved["optimizers"], strict=True):
         _load_optimizer(optimizer, shards.own_optimizer(optimizer, state.ensemble, theirs))
-    for scheduler, theirs in zip(state.schedulers, saved["schedulers"], strict=True):
+    for scheduler, theirs in zip(state.all_schedulers, saved["schedulers"], strict=True):
         scheduler.load_state_dict(theirs)
     state.generator.set_state(saved["generator"])
     torch.set_rng_state(saved["global_generator"])
@@ -203,7 +203,7 @@ def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
 
 
 def _classes(state: TrainState) -> list[str]:
-    return [type(part).__name__ for part in (*state.optimizers, *state.schedulers)]
+    return [type(part).__name__ for part in (*state.optimizers, *state.all_schedulers)]
 
 
 def _state_of(method: Any) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Ending", "History"]
+__all__ = ["Ending", "History", "Record"]
 
 Record = dict[str, Any]
 
@@ -24,7 +24,7 @@ class History:
 
     Attributes:
         ending: why the run ended; None while it is under way.
-        planned: steps of the whole plan.
+        planned: steps of the whole plan; 0 where a stream does not have its length.
     """
 
     records: list[Record] = field(default_factory=list)

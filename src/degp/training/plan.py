@@ -41,6 +41,7 @@ class Plan:
             where they have fewer, several passes, so that validation and schedules keep their pace on all sizes.
         early_stopping: ends training by a validation score; needs `validation`.
         stop: called after each epoch with the history; True ends training.
+        max_norm: largest norm of each member's gradient; see `clip_gradients`. None does not clip.
         max_seconds: ends training after this time, at the end of a step. A resumed run has this time again.
         stepping: `Eager`, or `Captured` for CUDA graphs; also the place of augmentation and precision.
         checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
@@ -52,6 +53,7 @@ class Plan:
     batches_per_epoch: int | None = None
     early_stopping: EarlyStopping | None = None
     stop: Callable[[History], bool] = never
+    max_norm: float | None = None
     max_seconds: float | None = None
     stepping: Stepping = field(default_factory=Eager)
     checkpoints: Checkpoints | None = None
@@ -62,6 +64,8 @@ class Plan:
             raise ValueError(f"epochs must not be negative, but it is {self.epochs}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, but it is {self.batch_size}; None takes all data at once")
+        if self.max_norm is not None and not self.max_norm > 0:
+            raise ValueError(f"max_norm must be positive, but it is {self.max_norm}; None does not clip gradients")
         if self.batches_per_epoch is not None and self.batches_per_epoch < 1:
             raise ValueError(
                 f"batches_per_epoch must be at least 1, but it is {self.batches_per_epoch}; None makes an epoch a pass "

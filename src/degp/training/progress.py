@@ -1,4 +1,4 @@
-"""Progress of work with a known number of units: a bar in a terminal, plain lines in a log file, one for all ranks.
+"""Progress of work in units: a bar in a terminal, plain lines in a log file, one for all ranks.
 
 Both show the elapsed and the remaining time. Work may end before its last unit, by convergence or by a time limit. A
 known limit is part of the estimate: the total becomes the number of units that fit into it.
@@ -21,7 +21,7 @@ BAR = "{percentage:3.0f} %|{bar}| {unit} {n_fmt} of {total_fmt}, {elapsed} elaps
 
 
 def progress_bar(
-    total: int,
+    total: int | None,
     unit: str,
     progress: bool | None,
     *,
@@ -33,6 +33,7 @@ def progress_bar(
     """A bar on the first rank that disappears at the end; without a terminal, a line every 30 seconds.
 
     Args:
+        total: number of units; None where it is unknown.
         progress: whether to show anything; None shows a bar in a terminal or notebook, and no lines without one.
         done: part of the total that is done already.
         after: seconds before the bar appears.
@@ -46,17 +47,20 @@ def progress_bar(
     return Bar(total, unit, done, limit, hidden, after)
 
 
-def expected_total(total: int, done: int, steps: int, seconds: float, limit: float) -> int:
+def expected_total(total: int | None, done: int, steps: int, seconds: float, limit: float) -> int | None:
     """Units done in the end, if the time for `steps` of the `done` ones continues until the limit."""
     if not steps or seconds <= 0 or limit == math.inf:
         return total
-    return min(total, max(done, done - steps + math.ceil(steps * limit / seconds)))
+    in_time = max(done, done - steps + math.ceil(steps * limit / seconds))
+    return in_time if total is None else min(total, in_time)
 
 
 class Bar:
     """tqdm's bar, in a terminal or notebook."""
 
-    def __init__(self, total: int, unit: str, done: int, limit: float, hidden: bool | None, after: float) -> None:
+    def __init__(
+        self, total: int | None, unit: str, done: int, limit: float, hidden: bool | None, after: float
+    ) -> None:
         self.total, self.first, self.limit, self.start = total, done, limit, time.monotonic()
         self.bar: tqdm[Never] = tqdm(
             total=total,
@@ -91,7 +95,7 @@ class Bar:
 class Lines:
     """Lines on stderr, for a log file."""
 
-    def __init__(self, total: int, unit: str, done: int, limit: float) -> None:
+    def __init__(self, total: int | None, unit: str, done: int, limit: float) -> None:
         self.total, self.unit, self.first, self.done, self.limit = total, unit, done, done, limit
         self.start = self.printed = time.monotonic()
         self.values = ""
@@ -117,6 +121,8 @@ class Lines:
     def _line(self, seconds: float) -> str:
         steps = self.done - self.first
         total = expected_total(self.total, self.done, steps, seconds, self.limit)
+        if total is None:
+            return f"{self.unit} {self.done}: {duration(seconds)} elapsed{self.values}"
         rest = duration(seconds / steps * (total - self.done)) if steps else "unknown time"
         return f"{self.unit} {self.done} of {total}: {duration(seconds)} elapsed, {rest} left at most{self.values}"
 

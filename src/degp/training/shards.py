@@ -16,7 +16,9 @@ State = dict[str, Any]
 def forms(ensemble: Ensemble) -> dict[str, Tensor]:
     """Tensors with the shapes and dtypes of the whole ensemble's state, by name; their values are undefined."""
     return {
-        name: torch.empty(_whole_shape(value, ensemble), dtype=value.dtype, device="meta") if _is_own(name) else value
+        name: torch.empty(_whole_shape(value, ensemble), dtype=value.dtype, device="meta")
+        if ensemble.has_member_axis(name)
+        else value
         for name, value in ensemble.state_dict().items()
     }
 
@@ -24,13 +26,15 @@ def forms(ensemble: Ensemble) -> dict[str, Tensor]:
 def collected(ensemble: Ensemble, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The state of all members, on the first rank; `state` is this rank's, such as `ensemble.state_dict()`."""
     mesh, M = ensemble.mesh, len(ensemble)
-    return {name: mesh.collected(value, M) if _is_own(name) else value for name, value in state.items()}
+    return {
+        name: mesh.collected(value, M) if ensemble.has_member_axis(name) else value for name, value in state.items()
+    }
 
 
 def own(ensemble: Ensemble, saved: dict[str, Tensor]) -> dict[str, Tensor]:
     """The part of a state of all members that belongs to this rank."""
     rows = ensemble.mesh.block(len(ensemble))
-    return {name: value[rows] if _is_own(name) else value for name, value in saved.items()}
+    return {name: value[rows] if ensemble.has_member_axis(name) else value for name, value in saved.items()}
 
 
 def collected_optimizer(optimizer: Optimizer, ensemble: Ensemble) -> State:
@@ -61,7 +65,7 @@ def own_optimizer(optimizer: Optimizer, ensemble: Ensemble, saved: State) -> Sta
 
 def _members(optimizer: Optimizer, ensemble: Ensemble) -> list[tuple[int, Tensor]]:
     """The optimiser's parameters that belong to members, with their indices in its state."""
-    stacked = {id(parameter) for parameter in ensemble.stacked.parameters()} if ensemble.stacked is not None else set()
+    stacked = {id(parameter) for parameter in ensemble.own_parameters()}
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return [(index, parameter) for index, parameter in enumerate(trained) if id(parameter) in stacked]
 
@@ -78,10 +82,6 @@ def _require_collectable(optimizer: Optimizer, entries: State, parameter: Tensor
 
 def _is_moment(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0
-
-
-def _is_own(name: str) -> bool:
-    return name.startswith("stacked.")
 
 
 def _whole_shape(value: Tensor, ensemble: Ensemble) -> tuple[int, ...]:

@@ -13,12 +13,14 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from degp.ensemble import Ensemble
 from degp.methods import Method, Prepared
+from degp.points import Inputs, tensors_of
 from degp.training.averaging import average_gradients, average_loss
+from degp.training.clipping import clip_gradients
 from degp.training.history import History
 from degp.training.interrupts import held_interrupts
 from degp.typing import Batch, Loss
 
-__all__ = ["Best", "NonFiniteLossError", "TrainState", "train_step"]
+__all__ = ["Best", "NonFiniteLossError", "TrainState", "add_gradients", "clear_gradients", "train_step", "update"]
 
 
 class NonFiniteLossError(FloatingPointError):
@@ -59,6 +61,8 @@ class TrainState:
     seconds: float = 0.0
     best: Best = field(default_factory=Best)
     history: History = field(default_factory=History)
+    step_schedulers: Sequence[LRScheduler] = ()  # those that count steps
+    max_norm: float | None = None  # of each member's gradient
     whole: bool = True  # not in the middle of a change
 
     @contextmanager
@@ -68,6 +72,11 @@ class TrainState:
             self.whole = False
             yield
             self.whole = True
+
+    @property
+    def all_schedulers(self) -> list[LRScheduler]:
+        """Those that count epochs, then those that count steps."""
+        return [*self.schedulers, *self.step_schedulers]
 
     def draws(self) -> torch.Generator:
         """The source of the next step's random numbers; call once per step."""
@@ -89,17 +98,55 @@ def train_step(
         prepared: `method.prepare(batch.inputs)`.
         inspect: sees the loss before the weights change, and may raise.
     """
-    outputs = state.ensemble.joint_outputs(batch.inputs, prepared.measurement)
-    loss = state.method.loss(outputs, state.ensemble, batch, prepared, generator=generator)
-    reduced = average_loss(loss, state.ensemble, len(batch))
-    inspect(reduced)
+    clear_gradients(state)
+    loss = add_gradients(state, batch, prepared, generator=generator, inspect=inspect)
+    update(state, len(batch))
+    return loss
+
+
+def clear_gradients(state: TrainState) -> None:
+    """Forgets the gradients of the last step."""
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
-    loss.total.backward()
-    average_gradients(state.ensemble, state.method, len(batch))
+
+
+def add_gradients(
+    state: TrainState,
+    batch: Batch,
+    prepared: Prepared,
+    *,
+    share: float = 1.0,
+    generator: torch.Generator,
+    inspect: Callable[[Loss], None],
+) -> Loss:
+    """The loss; its gradient, times `share`, is added to those that there are."""
+    outputs = state.ensemble.joint_outputs(batch.inputs, prepared.measurement)
+    with naming_non_finite("outputs", outputs):
+        loss = state.method.loss(outputs, state.ensemble, batch, prepared, generator=generator)
+    reduced = average_loss(loss, state.ensemble, len(batch))
+    inspect(reduced)
+    (share * loss.total).backward()
+    return Loss(reduced.total.detach(), reduced.terms)
+
+
+def update(state: TrainState, num_points: int) -> None:
+    """One step of every optimiser, by the mean of the replicas' gradients."""
+    average_gradients(state.ensemble, state.method, num_points)
+    if state.max_norm is not None:
+        clip_gradients(state.ensemble, state.max_norm)
     for optimizer in state.optimizers:
         optimizer.step()
-    return Loss(reduced.total.detach(), reduced.terms)
+
+
+@contextmanager
+def naming_non_finite(name: str, values: Inputs) -> Iterator[None]:
+    """Errors of a block as `NonFiniteLossError` where such values are the reason, whatever function met them first."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, RuntimeError) as error:
+        if all(bool(tensor.detach().isfinite().all()) for tensor in tensors_of(values)):
+            raise
+        raise NonFiniteLossError(f"the {name} are not finite") from error
 
 
 def require_finite(loss: Loss) -> None:

@@ -1,7 +1,7 @@
 """How `fit` executes its steps: eagerly, or as CUDA graphs."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from degp.data.batches import DatasetRows
 from degp.training.graphs import CapturedStep
-from degp.training.step import TrainState, require_finite, train_step
+from degp.training.step import TrainState, add_gradients, clear_gradients, naming_non_finite, require_finite, update
 from degp.training.transform import Transform, identity
 from degp.typing import Batch, Loss
 
@@ -33,7 +34,7 @@ class Stepping(Protocol):
         """Whether all batches must have the same size; the remainder is left out of an epoch."""
         ...
 
-    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+    def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
         """The step, from rows to the loss on them; called once, when the state is ready for training."""
         ...
 
@@ -45,24 +46,52 @@ class Eager:
     Args:
         transform: applied to a batch's inputs first.
         precision: of the networks, such as torch.bfloat16; by default that of their weights.
+        accumulate: parts into which each batch is split. They run one after the other, and a step follows the mean of
+            their gradients, as with as many replicas: memory for one part.
     """
 
     transform: Transform = identity
     precision: torch.dtype | None = None
     even: bool = False
+    accumulate: int = 1
 
-    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
-        device = data.inputs.device.type
+    def __post_init__(self) -> None:
+        if self.accumulate < 1:
+            raise ValueError(f"accumulate is a number of parts and must be at least 1, but it is {self.accumulate}")
 
+    def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
         def advance(rows: Int[Tensor, "B"]) -> Loss:
-            own = data if len(rows) == len(data) else data[rows.to(data.inputs.device)]
-            draws = state.draws()
-            batch = replace(own, inputs=self.transform(own.inputs, draws))
-            with torch.autocast(device, self.precision, enabled=self.precision is not None):
-                prepared = state.method.prepare(batch.inputs, generator=draws)
-                return train_step(state, batch, prepared, generator=draws, inspect=require_finite)
+            whole = isinstance(data, Batch) and len(rows) == len(data)
+            return self.step(state, data if isinstance(data, Batch) and whole else data[rows.to(data.device)])
 
         return advance
+
+    def step(self, state: TrainState, batch: Batch) -> Loss:
+        """One optimiser step on a batch."""
+        draws = state.draws()
+        clear_gradients(state)
+        losses = [self._add(state, part, len(part) / len(batch), draws) for part in self._parts(batch)]
+        update(state, len(batch))
+        return losses[0] if len(losses) == 1 else _sum(losses)
+
+    def _parts(self, batch: Batch) -> list[Batch]:
+        if self.accumulate == 1:
+            return [batch]
+        rows = torch.arange(len(batch), device=batch.device).tensor_split(min(self.accumulate, len(batch)))
+        return [batch[own] for own in rows]
+
+    def _add(self, state: TrainState, own: Batch, share: float, draws: torch.Generator) -> Loss:
+        batch = replace(own, inputs=self.transform(own.inputs, draws))
+        with torch.autocast(batch.device.type, self.precision, enabled=self.precision is not None):
+            with naming_non_finite("inputs", batch.inputs):
+                prepared = state.method.prepare(batch.inputs, generator=draws)
+            loss = add_gradients(state, batch, prepared, share=share, generator=draws, inspect=require_finite)
+        return loss if share == 1 else Loss(share * loss.total, {name: share * v for name, v in loss.terms.items()})
+
+
+def _sum(losses: Sequence[Loss]) -> Loss:
+    terms = {name: torch.stack([loss.terms[name] for loss in losses]).sum() for name in losses[0].terms}
+    return Loss(torch.stack([loss.total for loss in losses]).sum(), terms)
 
 
 @dataclass(frozen=True)
@@ -81,10 +110,16 @@ class Captured:
     precision: torch.dtype | None = None
     even: bool = True
 
-    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+    def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
         ranks = state.ensemble.mesh.world.size
         if ranks > 1:
             raise ValueError(f"a captured step needs a single rank, but there are {ranks}; pass stepping=Eager()")
+        eager = Eager(self.transform, self.precision)
+        if not isinstance(data, Batch) or not isinstance(data.inputs, Tensor):
+            warnings.warn(
+                "steps run eagerly, because only one tensor that stays on the GPU can be captured", stacklevel=5
+            )
+            return eager.start(state, data, batch_size)
         try:
             graph = CapturedStep(state, data, batch_size, transform=self.transform, precision=self.precision)
         except torch.OutOfMemoryError:
@@ -92,7 +127,7 @@ class Captured:
         except RuntimeError as error:  # a graph cannot hold reads of values and copies from the CPU
             reason = str(error.__context__ or error).strip().splitlines()[0]
             warnings.warn(f"steps run eagerly, and slower, because they cannot be captured: {reason}", stacklevel=4)
-            return Eager(self.transform, self.precision).start(state, data, batch_size)
+            return eager.start(state, data, batch_size)
 
         def advance(rows: Int[Tensor, "B"]) -> Loss:
             torch.cuda.current_stream().wait_stream(graph.stream)
@@ -119,6 +154,6 @@ class Timed:
     def even(self) -> bool:
         return self.stepping.even
 
-    def start(self, state: TrainState, data: Batch, batch_size: int) -> Advance:
+    def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
         advance = self.stepping.start(state, data, batch_size)
         return lambda rows: self.call(lambda: advance(rows))

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Shaped
-from torch import Tensor
+
+from degp.points import Inputs
 
 __all__ = ["Transform", "identity"]
 
-Transform = Callable[[Shaped[Tensor, "B ..."], torch.Generator], Shaped[Tensor, "B ..."]]
+Transform = Callable[[Inputs, torch.Generator], Inputs]
 
 
-def identity(inputs: Shaped[Tensor, "B ..."], generator: torch.Generator) -> Shaped[Tensor, "B ..."]:
+def identity(inputs: Inputs, generator: torch.Generator) -> Inputs:
     """The inputs unchanged."""
     return inputs

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from degp.points import Inputs, device_of
 from degp.runtime.execution.compiled import Compiled, CompiledForTraining
 from degp.runtime.execution.grouped import Grouped, NotGroupable, grouped_program
 from degp.runtime.execution.strategies import Execution, Loop, Tensors, Vmap
@@ -39,7 +40,7 @@ class Choice:
         return f"members run by {self.execution.name}" + (f" ({details})" if details else "")
 
 
-def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Choice:
+def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> Choice:
     """The strategy to train M members with.
 
     On a GPU convolutional members run grouped, and compiled in training, where the architecture allows it. Elsewhere
@@ -48,7 +49,8 @@ def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, input
     """
     if not _has_convolutions(module):
         return Choice(workable(module, parameters, buffers, inputs), {})
-    if inputs.device.type == "cuda" and _is_groupable(module):
+    shares = len(parameters) < len(list(module.parameters()))  # grouped layers need every member's own weights
+    if device_of(inputs).type == "cuda" and not shares and _is_groupable(module):
         return Choice(CompiledForTraining(Grouped()), {})
     return fastest(module, parameters, buffers, inputs)
 
@@ -72,14 +74,14 @@ def _is_groupable(module: nn.Module) -> bool:
     return True
 
 
-def candidates_for(inputs: Tensor) -> tuple[Execution, ...]:
+def candidates_for(inputs: Inputs) -> tuple[Execution, ...]:
     """Strategies worth measuring on the inputs' device; compiled ones on a GPU only."""
-    if inputs.device.type == "cuda":
+    if device_of(inputs).type == "cuda":
         return Vmap(), Loop(), Grouped(), Compiled(Grouped()), Compiled(Vmap())
     return Vmap(), Loop(), Grouped()
 
 
-def workable(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Execution:
+def workable(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> Execution:
     """`Vmap` where it supports the network, else `Loop` with one warning that says why."""
     with torch.no_grad(), kept_randomness(inputs):
         try:
@@ -96,7 +98,7 @@ def fastest(
     module: nn.Module,
     parameters: Tensors,
     buffers: Tensors,
-    inputs: Tensor,
+    inputs: Inputs,
     *,
     candidates: Iterable[Execution] = (),
     repeats: int = 5,
@@ -114,7 +116,7 @@ def fastest(
         for strategy in candidates or candidates_for(inputs):
             one_pass = partial(_pass, strategy, module, parameters, buffers, inputs)
             try:
-                passes[strategy.name] = _warmed_up(one_pass, inputs.device)
+                passes[strategy.name] = _warmed_up(one_pass, device_of(inputs))
                 working.append(strategy)
             except Exception as error:  # an unsupported network fails in any manner
                 refused[strategy.name] = _reason(error)
@@ -125,7 +127,7 @@ def fastest(
         milliseconds = {strategy.name: float("inf") for strategy in working}
         for _ in range(repeats):
             for name, work in passes.items():
-                milliseconds[name] = min(milliseconds[name], _time(work, inputs.device))
+                milliseconds[name] = min(milliseconds[name], _time(work, device_of(inputs)))
     best = working[0]
     for strategy in working[1:]:
         if milliseconds[strategy.name] < (1 - margin) * milliseconds[best.name]:
@@ -159,7 +161,7 @@ def _warmed_up(work: Callable[[], None], device: torch.device) -> Callable[[], N
     return graph.replay
 
 
-def _pass(strategy: Execution, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> None:
+def _pass(strategy: Execution, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> None:
     outputs = strategy(module, parameters, _copies(buffers), inputs)
     trained = [parameter for parameter in parameters.values() if parameter.requires_grad]
     if trained:
@@ -179,6 +181,6 @@ def _copies(buffers: Tensors) -> Tensors:
     return {name: buffer.clone() for name, buffer in buffers.items()}
 
 
-def kept_randomness(inputs: Tensor) -> AbstractContextManager[None]:
+def kept_randomness(inputs: Inputs) -> AbstractContextManager[None]:
     """A block that leaves torch's own random state, on the CPU and on the inputs' device, unchanged."""
-    return torch.random.fork_rng([inputs.device] if inputs.device.type == "cuda" else [])
+    return torch.random.fork_rng([device_of(inputs)] if device_of(inputs).type == "cuda" else [])

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
+from degp.points import Inputs
 from degp.runtime.execution.grouped import Grouped, grouped_program
 from degp.runtime.execution.strategies import Execution, Tensors
 
@@ -29,7 +30,7 @@ class Compiled:
         return f"compiled {self.strategy.name}"
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]:
         known = _compiled.setdefault(module, {})
         if self.name not in known:
@@ -52,7 +53,7 @@ class CompiledForTraining:
         return f"{self.strategy.name}, compiled for training"
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]:
         strategy = Compiled(self.strategy) if module.training else self.strategy
         return strategy(module, parameters, buffers, inputs)

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Shaped
 from torch import Tensor, fx, nn
 
+from degp.points import Inputs
 from degp.runtime.execution.fusion import Step, fuse_chains
 from degp.runtime.execution.layers import Convolution, Pixelwise
 from degp.runtime.execution.strategies import Tensors
@@ -44,7 +45,7 @@ class Grouped:
     name: str = "grouped"
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]:
         return grouped_program(module)(parameters, buffers, inputs)
 
@@ -57,7 +58,7 @@ class Program:
     source: str
     result: str
 
-    def __call__(self, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> Tensor:
+    def __call__(self, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> Tensor:
         state = parameters | buffers
         values = {self.source: channels_last(inputs)}
         for name, operation, arguments in self.steps:

@@ -7,6 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from degp.points import Inputs
 from degp.runtime.execution.strategies import Tensors, call_member, unstack
 
 __all__ = ["Recomputed"]
@@ -24,13 +25,13 @@ class Recomputed:
     name: str = "recomputed"
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]:
         outputs, states = [], []
         for own in unstack(parameters | buffers):
             seen: list[Tensors] = []
 
-            def member(weights: Tensors, start: Tensors, inputs: Tensor, seen: list[Tensors] = seen) -> Tensor:
+            def member(weights: Tensors, start: Tensors, inputs: Inputs, seen: list[Tensors] = seen) -> Tensor:
                 # clones: the second pass must start from the same statistics as the first
                 copies = {name: value.clone() for name, value in start.items()}
                 output, state = call_member(module, weights, copies, inputs)

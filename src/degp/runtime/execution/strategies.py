@@ -10,6 +10,8 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from degp.points import Inputs
+
 __all__ = ["Execution", "Loop", "Tensors", "Vmap", "call_member", "one_tensor", "unstack"]
 
 Tensors = dict[str, Tensor]
@@ -26,7 +28,7 @@ class Execution(Protocol):
     def name(self) -> str: ...
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]: ...
 
 
@@ -37,7 +39,7 @@ class Vmap:
     name: str = "vmap"
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]:
         def member(own_parameters: Tensors, own_buffers: Tensors) -> tuple[Tensor, Tensors]:
             outputs, state = call_member(module, own_parameters, own_buffers, inputs)
@@ -57,7 +59,7 @@ class Loop:
     name: str = "loop"
 
     def __call__(
-        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Shaped[Tensor, "N ..."]
+        self, module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs
     ) -> Shaped[Tensor, "M ..."]:
         outputs, states = [], []
         for own in unstack(parameters | buffers):
@@ -81,7 +83,7 @@ def one_tensor(outputs: Any) -> Tensor:
     return outputs
 
 
-def call_member(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Tensor) -> tuple[Tensor, Tensors]:
+def call_member(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> tuple[Tensor, Tensors]:
     """One member's outputs and its buffers afterwards, whether it changed them in place or replaced them."""
     state = parameters | buffers  # one dict: functional_call puts replaced buffers into the dict it was given
     outputs = one_tensor(functional_call(module, state, (inputs,)))

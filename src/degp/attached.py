@@ -1,0 +1,261 @@
+"""Light members on a trained network, in one call: cached features, prior scales by evidence, DE-GP heads."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from degp.data.batches import batches_of
+from degp.ensemble import Ensemble
+from degp.ensemble.layers import is_linear, with_layers
+from degp.ensemble.modes import evaluation
+from degp.ensemble.stacking import replaced
+from degp.features import cache_features
+from degp.likelihoods import Categorical, Gaussian
+from degp.methods import DEGP, degp
+from degp.nets import mlp
+from degp.points import Inputs
+from degp.prediction import predict
+from degp.predictive import Predictive
+from degp.priors.analytic import NNGP
+from degp.priors.evidence import Scales, most_likely_scales
+from degp.runtime.files import read_json, write_json
+from degp.training import adam, fit
+from degp.training.schedules import EachStep
+from degp.typing import Batch
+
+__all__ = ["Attached", "attach"]
+
+FACTS = "predictor.json"
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Heads on a trained network that predict with uncertainty.
+
+    Attributes:
+        ensemble: the heads, with the network up to its last layer as a frozen backbone.
+        method: DE-GP, as the heads were trained.
+        scales: of the prior over functions of the features.
+    """
+
+    ensemble: Ensemble
+    method: DEGP
+    scales: Scales | None = None
+
+    def predict(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Predictive:
+        """The predictive distribution of new targets, from the network's own inputs."""
+        return predict(self.ensemble, inputs, self.method, generator=generator)
+
+    def save(self, folder: Path | str) -> None:
+        """Saves everything that `load` needs to a new folder, without pickle."""
+        self.ensemble.save(folder)
+        likelihood = self.method.likelihood
+        noise = float(likelihood.variance) if isinstance(likelihood, Gaussian) else None
+        write_json(Path(folder) / FACTS, {"noise_variance": noise, "epsilon": self.method.epsilon})
+
+    @classmethod
+    def load(cls, folder: Path | str, network: nn.Module | None = None, *, layer: str | None = None) -> "Attached":
+        """What `save` wrote.
+
+        Args:
+            network: the one that members were attached to, with any weights; needed unless it is an `nn.Sequential` of
+                torch's layers.
+            layer: as in `attach`.
+        """
+        backbone = None
+        if network is not None:
+            body, last = _without_layer(network, layer)
+            features = last.get_parameter("weight").shape[1]
+            facts = Path(folder) / "ensemble.json"
+            backbone = nn.Sequential(body, nn.Linear(features, _num_components(read_json(facts))))
+        saved = read_json(Path(folder) / FACTS)
+        noise = saved["noise_variance"]
+        likelihood = Categorical() if noise is None else Gaussian(noise)
+        return cls(Ensemble.load(folder, backbone=backbone), degp(likelihood, NNGP(1), epsilon=saved["epsilon"]))
+
+
+def attach(
+    network: nn.Module,
+    data: Any,
+    *,
+    layer: str | None = None,
+    members: int = 100,
+    width: int = 256,
+    components: int = 128,
+    steps: int = 2000,
+    batch_size: int = 256,
+    path: Path | str | None = None,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+) -> Attached:
+    """Uncertainty for a trained network: its last linear layer is replaced by M heads, trained as DE-GP with α = 1.
+
+        attached = attach(network, loader)
+        prediction = attached.predict(inputs)   # mean and std, or probabilities; epistemic, aleatoric
+
+    The network is not changed. Each point passes it once; the prior is the NN-GP of the features' first principal
+    components, with scales that maximise the evidence.
+
+    Args:
+        network: trained, on the device where it is to run.
+        data: a DataLoader, a Dataset, a `Batch` or an iterable of batches; whole-number targets are classes.
+        layer: the name of the layer to replace; by default the last linear one.
+        members: M.
+        width: units of each head's hidden layer.
+        components: at most so many principal components of the features.
+        steps: of Adam at 3e-3 with a cosine schedule, up to whole epochs; too few leave the heads near the prior.
+        batch_size: of these steps.
+        path: a file to cache the features in.
+        generator: for all draws, on the network's device.
+        progress: a progress bar; by default where the output is a terminal.
+    """
+    body, last = _without_layer(network, layer)
+    _require_last(network, body, last, next(iter(batches_of(data, device=_device(network)))).inputs)
+    features = cache_features(body, data, path=path)
+    projection = _principal_components(features.inputs, components)
+    targets, unit, offset = _standardised(features.targets)
+    points = projection(features.inputs).detach()
+    scales = most_likely_scales(points, _as_real(targets), 1, weights=features.weights, generator=generator)
+    _apply(scales, projection)
+    ensemble = _heads(nn.Sequential(body, projection), scales, members, width, _num_outputs(targets), generator)
+    classes = not targets.is_floating_point()
+    method = degp(Categorical() if classes else Gaussian(scales.noise_variance, learned=True), scales.nngp())
+    rows = replace(features, inputs=scales.apply(points), targets=targets)
+    _train(ensemble, rows, method, steps, batch_size, generator, progress)
+    if not classes:
+        _rescale(ensemble, method, unit, offset)
+    return Attached(ensemble.eval(), method.requires_grad_(False), scales)
+
+
+def _without_layer(network: nn.Module, name: str | None) -> tuple[nn.Module, nn.Module]:
+    """The network up to a linear layer, frozen, with the network's own weights; and that layer."""
+    linear = {key: layer for key, layer in network.named_modules() if is_linear(layer)}
+    chosen = name if name is not None else next(reversed(linear), None)
+    if chosen is None or chosen not in linear:
+        known = ", ".join(linear) or "none"
+        raise ValueError(f"members replace a linear layer of the network, but {chosen!r} is none; there are: {known}")
+    body = replaced(network, lambda tensors: tensors[0].detach(), [network]).requires_grad_(False).eval()
+    return with_layers(body, lambda key, layer: nn.Identity() if key == chosen else None), linear[chosen]
+
+
+@torch.no_grad()
+def _require_last(network: nn.Module, body: nn.Module, last: nn.Module, inputs: Inputs) -> None:
+    """Raises where the network is not `last` of the features; a layer in the middle may not even fit them."""
+    try:
+        with evaluation(network):
+            features = body(inputs)
+            same = features.ndim == 2 and torch.allclose(last(features), network(inputs), rtol=1e-3, atol=1e-4)
+    except (RuntimeError, AttributeError):
+        same = False
+    if not same:
+        raise ValueError(
+            "the layer that members replace must map features (N, D) to the network's outputs, but it does not; pass "
+            "the name of the last layer as layer=…, or a network that ends with a linear layer"
+        )
+
+
+def _principal_components(features: Float[Tensor, "N D"], most: int) -> nn.Linear:
+    """x ↦ (x − μ) V / s: the first principal components in one common unit, so that their mean variance is one."""
+    x = features.double()
+    mean = x.mean(0)
+    _, values, vectors = torch.linalg.svd(x - mean, full_matrices=False)
+    kept = max(1, min(most, int((values > 1e-6 * values[0]).sum())))
+    unit = values[:kept].square().mean().sqrt() / len(x) ** 0.5
+    layer = nn.Linear(x.shape[1], kept, device=x.device, dtype=features.dtype).requires_grad_(False)
+    layer.weight.copy_(vectors[:kept] / unit)
+    layer.bias.copy_(-(vectors[:kept] @ mean) / unit)
+    return layer
+
+
+@torch.no_grad()
+def _apply(scales: Scales, projection: nn.Linear) -> None:
+    """Makes the relevance of each component part of the projection."""
+    projection.weight.copy_(scales.apply(projection.weight.mT).mT)
+    projection.bias.copy_(scales.apply(projection.bias))
+
+
+def _standardised(targets: Shaped[Tensor, "N ..."]) -> tuple[Tensor, float, Tensor]:
+    """Real targets with mean zero and variance one, their unit and their mean; classes as they are."""
+    if not targets.is_floating_point():
+        return targets, 1.0, torch.zeros(())
+    offset = targets.mean(0)
+    unit = float((targets - offset).square().mean().sqrt()) or 1.0
+    return (targets - offset) / unit, unit, offset
+
+
+def _as_real(targets: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
+    """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
+    if targets.is_floating_point():
+        return targets
+    onehot = nn.functional.one_hot(targets, _num_outputs(targets)).double()
+    return 4 * (onehot - onehot.mean(0))
+
+
+def _num_outputs(targets: Shaped[Tensor, "N ..."]) -> int:
+    return targets.shape[1] if targets.is_floating_point() else int(targets.max()) + 1
+
+
+def _heads(
+    backbone: nn.Module, scales: Scales, members: int, width: int, outputs: int, generator: torch.Generator | None
+) -> Ensemble:
+    """Members drawn from the prior of these scales, on the features."""
+    inputs, like = len(scales.relevance), next(backbone.parameters())
+    prior = scales.weight_prior()
+
+    def make() -> nn.Module:
+        return prior.initialise(mlp(inputs, [width], outputs).to(like), generator=generator)
+
+    return Ensemble(make, members, backbone=backbone)
+
+
+def _train(
+    ensemble: Ensemble,
+    data: Batch,
+    method: DEGP,
+    steps: int,
+    batch_size: int,
+    generator: torch.Generator | None,
+    progress: bool | None,
+) -> None:
+    heads = ensemble.on_features()
+    trained = [p for p in (*heads.parameters(), *method.parameters()) if p.requires_grad]
+    optimizer = adam(trained, 3e-3)
+    batches = -(-len(data) // batch_size)
+    epochs = -(-steps // batches)
+    fit(
+        heads,
+        data,
+        method,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        scheduler=EachStep(CosineAnnealingLR(optimizer, max(1, epochs * batches))),
+        generator=generator,
+        progress=progress,
+    )
+    ensemble.execution = heads.execution
+
+
+@torch.no_grad()
+def _rescale(ensemble: Ensemble, method: DEGP, unit: float, offset: Float[Tensor, "C"]) -> None:
+    """From standardised targets to the user's, in the read-outs and in the noise variance."""
+    assert ensemble.stacked is not None and isinstance(method.likelihood, Gaussian)
+    *_, readout = (layer for layer in ensemble.stacked.modules() if isinstance(layer, nn.Linear))
+    readout.weight *= unit
+    readout.bias.mul_(unit).add_(offset)
+    method.likelihood.widen(unit**2)
+
+
+def _num_components(form: dict[str, Any]) -> int:
+    """Inputs of the heads, from the first layer of their description."""
+    (_, first), *_ = form["network"]["Sequential"]
+    return int(first["Linear"]["in_features"])
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next(network.parameters()).device

@@ -1,0 +1,54 @@
+"""Inputs of networks: a tensor, or tuples, lists and dictionaries of tensors, whose first axes count the points."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+__all__ = ["Inputs", "count_points", "device_of", "join_points", "map_tensors", "take_points", "tensors_of"]
+
+Inputs = Any  # a tensor (N, …), or a tree of them: {"tokens": (N, T), "mask": (N, T)}
+
+
+def tensors_of(inputs: Inputs) -> list[Tensor]:
+    """The tensors in inputs; TypeError where there is none, or something else."""
+    found = tree_leaves(inputs)
+    other = next((leaf for leaf in found if not isinstance(leaf, Tensor)), None)
+    if other is not None or not found:
+        kind = type(other).__name__ if found else f"{type(inputs).__name__} without tensors"
+        raise TypeError(
+            f"inputs must be tensors, one or several in tuples and dictionaries, but there is a {kind}; "
+            f"use degp.data.as_batch for arrays and lists"
+        )
+    return found
+
+
+def count_points(inputs: Inputs) -> int:
+    """N, the length of the first axis of each tensor."""
+    sizes = [len(tensor) if tensor.ndim else -1 for tensor in tensors_of(inputs)]
+    if min(sizes) < 0 or len({*sizes}) > 1:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_of(inputs))
+        raise ValueError(f"all tensors of the inputs must have one row per point, but their shapes are {shapes}")
+    return sizes[0]
+
+
+def map_tensors(function: Callable[[Tensor], Any], inputs: Inputs) -> Inputs:
+    """A function of each tensor, in the same tuples and dictionaries."""
+    return tree_map(function, inputs)
+
+
+def take_points(inputs: Inputs, rows: Tensor | slice) -> Inputs:
+    """Some of the points."""
+    return map_tensors(lambda tensor: tensor[rows], inputs)
+
+
+def join_points(parts: Sequence[Inputs]) -> Inputs:
+    """The points of several inputs in order."""
+    return parts[0] if len(parts) == 1 else tree_map(lambda *tensors: torch.cat(tensors), *parts)
+
+
+def device_of(inputs: Inputs) -> torch.device:
+    """Where the tensors are."""
+    return tensors_of(inputs)[0].device

@@ -1,0 +1,31 @@
+"""When learning-rate schedulers take their steps: after each epoch, after each step, or on a plateau of a score."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from degp.training.history import Record
+
+__all__ = ["EachStep", "after_epoch", "split"]
+
+
+@dataclass(frozen=True)
+class EachStep:
+    """A scheduler that counts optimiser steps instead of epochs, such as a warm-up or a one-cycle policy."""
+
+    scheduler: LRScheduler
+
+
+def split(schedulers: Sequence[LRScheduler | EachStep]) -> tuple[list[LRScheduler], list[LRScheduler]]:
+    """Those that count epochs, and those that count steps."""
+    by_epoch = [scheduler for scheduler in schedulers if not isinstance(scheduler, EachStep)]
+    return by_epoch, [scheduler.scheduler for scheduler in schedulers if isinstance(scheduler, EachStep)]
+
+
+def after_epoch(scheduler: LRScheduler, record: Record) -> None:
+    """One step; `ReduceLROnPlateau` sees the validation loss, or the training loss where there is none."""
+    if isinstance(scheduler, ReduceLROnPlateau):
+        scheduler.step(record["validation/loss" if "validation/loss" in record else "loss"])
+    else:
+        scheduler.step()
