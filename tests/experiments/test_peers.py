@@ -22,7 +22,7 @@ from experiments.protocols.peers.contract import Interval, Normal, Probabilities
 from experiments.protocols.peers.encoding import one_hot, with_missing_category
 from experiments.protocols.peers.ranks import Ranking, critical_difference, difference_diagram, indistinguishable, rank
 from experiments.protocols.peers.registry import METHODS, OWN, missing_modules
-from experiments.protocols.peers.summary import GROUPS, behind
+from experiments.protocols.peers.summary import GROUPS, behind, complete
 from experiments.protocols.peers.workers import Failure, finished
 
 KEYS = {"dataset", "kind", "split", "method", "fit_seconds", "predict_seconds", *SCORES}
@@ -291,3 +291,11 @@ def test_our_methods_have_the_colours_of_all_figures():
 
     assert {name: METHODS[name].colour for name in OWN} == {name: COLOURS[name] for name in OWN}
     assert len({method.colour for method in METHODS.values()}) == len(METHODS)
+
+
+def test_splits_that_some_method_has_not_run_on_are_not_compared():
+    cells = [("a", 0, "GP"), ("a", 0, "HGB"), ("a", 1, "GP"), ("b", 0, "GP"), ("b", 0, "HGB"), ("b", 1, "HGB")]
+    records = [{"dataset": name, "kind": "iid", "split": split, "method": method} for name, split, method in cells]
+    failed = [{"dataset": "b", "kind": "iid", "split": 1, "method": "GP"}]
+    kept = [(r["dataset"], r["split"], r["method"]) for r in complete(records, failed)]
+    assert kept == [("a", 0, "GP"), ("a", 0, "HGB"), ("b", 0, "GP"), ("b", 0, "HGB"), ("b", 1, "HGB")]

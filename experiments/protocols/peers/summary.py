@@ -67,6 +67,7 @@ failed run takes the last rank."""
 
 def write_summary(records: Records, failures: Records, versions: Mapping[str, str], folder: Path) -> None:
     """Writes all files; diagrams need matplotlib."""
+    records = complete(records, failures)
     groups = [group for group in GROUPS if any(group.has(record) for record in records)]
     parts = [part for group in groups for part in _section(group, records, failures)]
     used = ", ".join(f"{name} ({version})" for name, version in versions.items())
@@ -75,6 +76,21 @@ def write_summary(records: Records, failures: Records, versions: Mapping[str, st
     _write(folder / "tables.md", ["# Scores by table", "", RULES, "", *_tables(groups, records)])
     if find_spec("matplotlib") is not None:
         _draw(groups, records, failures, folder)
+
+
+def complete(records: Records, failures: Records) -> Records:
+    """The records of splits that every method has run on, so that an interrupted run compares the same rows."""
+    methods: dict[tuple[Any, ...], set[str]] = {}
+    for record in (*records, *failures):
+        methods.setdefault(_split_of(record), set()).add(record["method"])
+    most: dict[str, int] = {}
+    for (name, *_), own in methods.items():
+        most[name] = max(most.get(name, 0), len(own))
+    return [record for record in records if len(methods[_split_of(record)]) == most[record["dataset"]]]
+
+
+def _split_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return record["dataset"], record["kind"], record["split"]
 
 
 def losses(records: Records, failures: Records, group: Group, score: str) -> dict[str, dict[str, float]]:
