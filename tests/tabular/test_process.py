@@ -96,10 +96,21 @@ def test_an_ensemble_that_fits_its_own_rows_worse_than_the_process_fits_new_ones
     assert process.weighed_against(nll, has_every_row=has_every_row).weight == weight
 
 
+def test_widening_makes_leave_one_out_errors_as_large_as_they_should_be():
+    data, points = rows(40), normal(4, 2, seed=2)
+    sure = Process.fit(Scales(2, (0.7, 1.5), 0.4, 0.05, 0.002), data)
+    wide = sure.widened()
+    assert float(sure._standardised_errors().square().mean()) > 2
+    assert float(wide._standardised_errors().square().mean()) == pytest.approx(1)
+    assert_close(wide.predictive(points).mean, sure.predictive(points).mean, rtol=1e-6, atol=1e-8)
+    humble = Process.fit(Scales(2, (0.7, 1.5), 0.4, 1.2, 1000.0), data)
+    assert humble.widened().scales == humble.scales
+
+
 def test_a_later_prior_must_be_better_by_more_than_one_standard_error():
     data = rows(40)
     noisy = Scales(2, (0.7, 1.5), 0.4, 1.2, 1000.0)
-    assert best_process([noisy, SCALES], data).scales is SCALES
-    assert best_process([SCALES, SCALES], data).scales is SCALES
+    assert best_process([noisy, SCALES], data).scales.noise_variance < 1
     alike = Scales(2, (0.7, 1.5), 0.4, 1.2, 0.0501)
-    assert best_process([alike, SCALES], data).scales is alike
+    first, second = (Process.fit(scales, data).widened().scales for scales in (alike, SCALES))
+    assert best_process([alike, SCALES], data).scales.output_scale == first.output_scale != second.output_scale

@@ -57,6 +57,18 @@ class Process:
         inputs = self.rows.inputs * self.rows.inputs.new_tensor(relevance)
         return Process.fit(scales, replace(self.rows, inputs=inputs), self.weight)
 
+    def widened(self) -> "Process":
+        """The process with its variances times mean z² of the leave-one-out errors, where that exceeds 1.
+
+        Prior and noise are scaled alike, so the mean stays. The scales come from some rows and the errors from all.
+        """
+        factor = max(1.0, float(self._standardised_errors().square().mean()))
+        scales = self.scales
+        wider = replace(
+            scales, output_scale=factor * scales.output_scale, noise_variance=factor * scales.noise_variance
+        )
+        return Process.fit(wider, self.rows, self.weight)
+
     def conditioned(self, new: Batch) -> "Process":
         """The process after more rows."""
         return Process.fit(self.scales, joined(self.rows, new), self.weight)
@@ -77,8 +89,7 @@ class Process:
 
     def leave_one_out_scores(self) -> Float[Tensor, "N"]:
         """|y − E[y | others]| / std per row, the largest over its targets."""
-        residual, variance = self.exact.leave_one_out()
-        return (residual.abs() / variance.sqrt()).amax(1)
+        return self._standardised_errors().abs().amax(1)
 
     def predictive(self, points: Float[Tensor, "N D"], *, joint: bool = False) -> RegressionPredictive:
         """The process alone at new points; `joint` keeps the covariance between them, at O(N³)."""
@@ -96,6 +107,10 @@ class Process:
         noise = (1 - w) * ensemble.aleatoric.double() + w * process.aleatoric
         return RegressionPredictive(average(q, process.posterior, w), noise)
 
+    def _standardised_errors(self) -> Float[Tensor, "N C"]:
+        residual, variance = self.exact.leave_one_out()
+        return residual / variance.sqrt()
+
     def _deviations(self, z: Float[Tensor, "N D"]) -> Float[Tensor, "N N 1"]:
         """A root of the posterior covariance; rounding leaves eigenvalues a little below zero."""
         values, vectors = torch.linalg.eigh(self.exact.covariance(z))
@@ -104,7 +119,7 @@ class Process:
 
 def best_process(candidates: Sequence[Scales], rows: Batch) -> Process:
     """The process of the first scales whose leave-one-out NLL is within one standard error of the best."""
-    processes = [Process.fit(scales, rows) for scales in candidates]
+    processes = [Process.fit(scales, rows).widened() for scales in candidates]
     return processes[first_within_one_error(torch.stack([process.leave_one_out_nll() for process in processes]))]
 
 
