@@ -25,6 +25,7 @@ MODULES = (
     "degp.export",
     "degp.features",
     "degp.gaussian",
+    "degp.graph",
     "degp.likelihoods",
     "degp.measurement",
     "degp.methods",

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from degp import attach
 from degp.attached import Attached
 from degp.features import features_of
+from degp.graph import run_onnx
 from degp.priors import ExactGP
 from tests.fixtures import normal, seeded
 
@@ -94,6 +95,22 @@ def test_a_sequential_network_needs_nothing_but_its_folder(tmp_path):
     attached = quick(network, real(), steps=1)
     attached.save(tmp_path / "model")
     assert_close(Attached.load(tmp_path / "model").predict(NEW).std, attached.predict(NEW).std)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["regression", "classes"])
+def test_a_predictor_is_one_graph(kind, tmp_path):
+    pytest.importorskip("onnxruntime")
+    targets = real() if kind == "regression" else (X[:, 0] > 0).long()
+    attached = quick(trained(1), targets, steps=2)
+    path = attached.export(X[:2], tmp_path / "model.onnx", generator=seeded())
+    for rows in (NEW, NEW[:1]):
+        outputs, expected = run_onnx(path, rows.numpy()), attached.predict(rows, generator=seeded())
+        unit = 50.0 if kind == "regression" else 1.0
+        for name in ("epistemic", "aleatoric", "total"):
+            assert_close(
+                torch.tensor(outputs[name]) / unit**2, getattr(expected, name).float() / unit**2, rtol=1e-4, atol=1e-5
+            )
 
 
 class Backwards(nn.Module):

@@ -21,7 +21,7 @@ LAYERS = [
     {"posterior", "predictive", "features"},
     {"likelihoods", "priors"},
     {"methods"},
-    {"calibration", "training", "prediction"},
+    {"calibration", "training", "prediction", "graph"},
     {"attached"},
     {ROOT},
 ]

@@ -15,6 +15,7 @@ from degp.ensemble.layers import is_linear, with_layers
 from degp.ensemble.modes import evaluation
 from degp.ensemble.stacking import replaced
 from degp.features import cache_features
+from degp.graph import export_ensemble
 from degp.likelihoods import Categorical, Gaussian
 from degp.methods import DEGP, degp
 from degp.nets import mlp
@@ -57,6 +58,10 @@ class Attached:
         likelihood = self.method.likelihood
         noise = float(likelihood.variance) if isinstance(likelihood, Gaussian) else None
         write_json(Path(folder) / FACTS, {"noise_variance": noise, "epsilon": self.method.epsilon})
+
+    def export(self, inputs: Inputs, path: Path | str, *, generator: torch.Generator | None = None) -> Path:
+        """Writes network and heads as one ONNX graph, for any number of points; `inputs` are an example."""
+        return export_ensemble(self.ensemble, self.method, inputs, path, generator=generator)
 
     @classmethod
     def load(cls, folder: Path | str, network: nn.Module | None = None, *, layer: str | None = None) -> "Attached":

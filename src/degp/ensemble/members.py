@@ -16,7 +16,7 @@ from degp.ensemble.modes import evaluation, is_frozen, kept_buffers
 from degp.ensemble.parts import Part
 from degp.ensemble.saving import read_ensemble, write_ensemble
 from degp.ensemble.stacking import Stacked
-from degp.points import Inputs, count_points, join_points
+from degp.points import Inputs, count_points, join_points, tensors_of
 from degp.runtime.distributed import ALONE, Mesh, require_same
 from degp.runtime.execution import (
     Choice,
@@ -134,7 +134,7 @@ class Ensemble(nn.Module):
         else:
             assert self.stacked is not None
             outputs = self._strategy(features)(self.stacked, self._own_parameters(), self._own_buffers(), features)
-        return self.mesh.outputs(_checked(outputs, count_points(inputs)), len(self))
+        return self.mesh.outputs(_checked(outputs, inputs), len(self))
 
     def train(self, mode: bool = True) -> "Ensemble":
         """Training or evaluation mode of everything that is not frozen."""
@@ -341,7 +341,8 @@ def _joined(outputs: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(outputs))
 
 
-def _checked(outputs: Tensor, num_points: int) -> Tensor:
+def _checked(outputs: Tensor, inputs: Inputs) -> Tensor:
+    num_points = tensors_of(inputs)[0].shape[0]  # not len(), a plain number that would fix the batch of an export
     if outputs.ndim != 3 or outputs.shape[1] != num_points:
         raise ValueError(
             f"each member must map {num_points} points to ({num_points}, C) outputs, but one member's outputs have "

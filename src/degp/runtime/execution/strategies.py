@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from degp.points import Inputs
 
-__all__ = ["Execution", "Loop", "Tensors", "Vmap", "call_member", "one_tensor", "unstack"]
+__all__ = ["Execution", "Loop", "Tensors", "Vmap", "call_member", "differentiable_attention", "one_tensor", "unstack"]
 
 Tensors = dict[str, Tensor]
 
@@ -45,7 +45,7 @@ class Vmap:
             outputs, state = call_member(module, own_parameters, own_buffers, inputs)
             return outputs, {name: value for name, value in state.items() if value is not own_buffers[name]}
 
-        with _differentiable_attention():
+        with differentiable_attention():
             outputs, replaced = vmap(member, randomness="different")(parameters, buffers)
         for name, value in replaced.items():
             buffers[name].copy_(value)
@@ -91,7 +91,7 @@ def call_member(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs
 
 
 @contextmanager
-def _differentiable_attention() -> Iterator[None]:
+def differentiable_attention() -> Iterator[None]:
     """No fast path in attention layers: it has no gradient, and under vmap they cannot see that one is needed."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

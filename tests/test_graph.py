@@ -1,0 +1,147 @@
+"""An exported ensemble predicts the library's numbers for any number of points, whatever its members are."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from degp import Categorical, Ensemble, Gaussian, methods, predict, priors
+from degp.ensemble import lora, rank_one
+from degp.graph import export_ensemble, run_onnx
+from degp.likelihoods import Bernoulli, HeteroscedasticGaussian
+from tests.fixtures import normal, seeded
+
+pytest.importorskip("onnxruntime")
+PARTS = ("epistemic", "aleatoric", "total")
+
+
+def mlp(inputs=4, outputs=3):
+    return nn.Sequential(nn.Linear(inputs, 8), nn.ReLU(), nn.Linear(8, outputs))
+
+
+def cnn():
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(4, 3))
+
+
+class Transformer(nn.Module):
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.embedding, self.readout = nn.Embedding(11, 8), nn.Linear(8, outputs)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, tokens):
+        return self.readout(self.layer(self.embedding(tokens)).mean(1))
+
+
+class Masked(Transformer):
+    """Takes a dictionary, as tokenisers give."""
+
+    def forward(self, inputs):
+        mask = inputs["mask"][..., None]
+        return self.readout((self.layer(self.embedding(inputs["tokens"])) * mask).sum(1) / mask.sum(1))
+
+
+def rows(count):
+    return normal(count, 4, seed=count, dtype=torch.float32)
+
+
+def images(count):
+    return normal(count, 3, 6, 6, seed=count, dtype=torch.float32)
+
+
+def tokens(count):
+    return torch.randint(11, (count, 5), generator=seeded(count))
+
+
+def masked(count):
+    return {"tokens": tokens(count), "mask": (tokens(count) > 2).float() + 0.1}
+
+
+def heads(backbone):
+    return Ensemble(lambda: nn.Linear(8, 3), 3, backbone=backbone)
+
+
+CASES = {
+    "MLP": (lambda: Ensemble(mlp, 3), rows),
+    "two architectures": (lambda: Ensemble([nn.Linear(4, 3), mlp()]), rows),
+    "BatchNorm": (lambda: Ensemble(cnn, 3), images),
+    "Transformer": (lambda: Ensemble(Transformer, 3), tokens),
+    "dictionary": (lambda: Ensemble(Masked, 2), masked),
+    "heads": (lambda: heads(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())), rows),
+    "heads on a frozen Transformer": (lambda: heads(Transformer(8).requires_grad_(False)), tokens),
+    "rank one": (lambda: rank_one(mlp(), 3), rows),
+    "rank-one convolutions": (lambda: rank_one(cnn(), 3), images),
+    "LoRA of an MLP": (lambda: lora(mlp(), 3, rank=2), rows),
+    "LoRA": (lambda: lora(Transformer(), 3, rank=2), tokens),
+}
+
+
+def made(make, points):
+    """An ensemble in training mode whose BatchNorm has seen data."""
+    torch.manual_seed(0)
+    ensemble = make()
+    ensemble(points(16))
+    return ensemble
+
+
+def arrays(inputs):
+    return {name: value.numpy() for name, value in inputs.items()} if isinstance(inputs, dict) else inputs.numpy()
+
+
+def assert_same(path, ensemble, method, inputs, *, first="probabilities"):
+    outputs = run_onnx(path, arrays(inputs))
+    expected = predict(ensemble, inputs, method, generator=seeded())
+    assert tuple(outputs) == (first, *PARTS)
+    for name, value in outputs.items():
+        np.testing.assert_allclose(value, getattr(expected, name).numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_classes_are_the_librarys_for_any_number_of_points(name, tmp_path):
+    make, points = CASES[name]
+    ensemble, method = made(make, points), methods.degp(Categorical(1.7), priors.NNGP(1))
+    before = copy.deepcopy(ensemble.state_dict())
+    path = export_ensemble(ensemble, method, points(5), tmp_path / "model.onnx", generator=seeded())
+    for count in (1, 7):
+        assert_same(path, ensemble, method, points(count))
+    assert ensemble.training
+    assert_close(dict(ensemble.state_dict()), dict(before), rtol=0, atol=0)
+
+
+NUMBERS = {
+    "DE-GP": methods.degp(Gaussian(0.3), priors.NNGP(1)),
+    "DE": methods.de(Gaussian(0.3)),
+    "DE-GP, noise by input": methods.degp(HeteroscedasticGaussian(0.3), priors.NNGP(1)),
+    "DE, noise by input": methods.de(HeteroscedasticGaussian(0.3)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_the_librarys_for_any_number_of_points(name, tmp_path):
+    ensemble = made(lambda: Ensemble(lambda: mlp(outputs=2), 3), rows)
+    path = export_ensemble(ensemble, NUMBERS[name], rows(1), tmp_path / "model.onnx")  # one point is no constant
+    for count in (1, 7):
+        assert_same(path, ensemble, NUMBERS[name], rows(count), first="mean")
+
+
+def test_observations_after_training_are_part_of_the_graph(tmp_path):
+    ensemble, method = made(lambda: Ensemble(lambda: mlp(outputs=1), 4), rows), NUMBERS["DE-GP"]
+    with torch.no_grad():
+        q = method.posterior(ensemble(rows(3)))
+    coefficients = q.coefficients(torch.ones(3, 1, dtype=q.mean.dtype), noise_variance=0.3)
+    path = export_ensemble(ensemble, method, rows(2), tmp_path / "model.onnx", coefficients=coefficients)
+    outputs, expected = run_onnx(path, rows(7).numpy()), predict(ensemble, rows(7), method, coefficients=coefficients)
+    for part in ("mean", *PARTS):
+        np.testing.assert_allclose(outputs[part], getattr(expected, part).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_other_likelihoods_are_refused(tmp_path):
+    with pytest.raises(
+        TypeError, match=r"or a Categorical likelihood, but this one is a Bernoulli; export the members"
+    ):
+        export_ensemble(Ensemble(mlp, 2), methods.de(Bernoulli()), rows(2), tmp_path / "model.onnx")
