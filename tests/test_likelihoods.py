@@ -330,3 +330,15 @@ def test_invalid_targets_and_arguments_are_refused(message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, who have no shape checks
     with pytest.raises(ValueError, match=re.escape(message)):
         REFUSED[message]()
+
+
+def test_the_floor_bounds_a_learned_noise_variance_and_is_widened_with_it():
+    likelihood = Gaussian(0.5, learned=True, floor=0.2)
+    assert float(likelihood.variance.detach()) == pytest.approx(0.5)
+    likelihood.widen(3.0)
+    assert float(likelihood.variance.detach()) == pytest.approx(1.5)
+    with torch.no_grad():
+        likelihood.log_variance.fill_(-100.0)
+    assert float(likelihood.variance.detach()) == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="floor must be at least 0 and less than the variance 0.1, but it is 0.1"):
+        Gaussian(0.1, floor=0.1)
