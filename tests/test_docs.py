@@ -26,12 +26,14 @@ MARKDOWN = sorted(
     for path in (*PROJECT.glob("*.md"), *DOCS.rglob("*.md"))
     if "_build" not in path.parts
 )
+COMMANDS = "docs/guide/command_line.md"  # bash, no Python
 REFERENCE = runpy.run_path(str(DOCS / "reference_pages.py"))
 NOT_IN_THE_REFERENCE = {"degp.__init__", "degp.__main__", "degp.cli", "degp.demo", "degp.typing"}
 EXECUTED = [
     name
     for name in MARKDOWN
     if name in ("README.md", "docs/index.md", "docs/tour.md") or name.startswith("docs/guide/")
+    if name != COMMANDS
 ]
 THEORY = sorted(path.stem for path in (DOCS / "theory").glob("*.md"))
 SOURCES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -56,6 +58,21 @@ def cited_numbers(text: str) -> set[int]:
 
 def tags(page: str) -> list[int]:
     return [int(number) for number in TAG.findall((DOCS / "theory" / f"{page}.md").read_text(encoding="utf-8"))]
+
+
+def test_commands_and_options_of_the_page_exist():
+    typer = pytest.importorskip("typer")
+    from degp.cli import app
+
+    commands = typer.main.get_command(app).commands
+    text = (PROJECT / COMMANDS).read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    lines += re.findall(r"`(degp [^`]+)`", text)
+    used = [line.split() for line in lines if line.startswith("degp ") and line.split()[1].islower()]
+    assert len(used) >= 5
+    for _, name, *words in used:
+        known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
+        assert {word for word in words if word.startswith("--")} <= known, name
 
 
 @pytest.mark.parametrize("page", EXECUTED)

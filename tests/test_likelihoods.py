@@ -340,5 +340,5 @@ def test_the_floor_bounds_a_learned_noise_variance_and_is_widened_with_it():
     with torch.no_grad():
         likelihood.log_variance.fill_(-100.0)
     assert float(likelihood.variance.detach()) == pytest.approx(0.6)
-    with pytest.raises(ValueError, match="floor must be at least 0 and less than the variance 0.1, but it is 0.1"):
+    with pytest.raises(ValueError, match=r"floor must be at least 0 and less than the variance 0\.1, but it is 0\.1"):
         Gaussian(0.1, floor=0.1)

@@ -275,7 +275,7 @@ def command_line(folder, world):
     from degp.cli import app
 
     command = ["fit", str(folder / "table.csv"), "--target", "y", "--out", str(folder / f"model-{world}")]
-    done = CliRunner().invoke(app, [*command, "--members", "3", "--hidden", "8", "--max-epochs", "3"])
+    done = CliRunner().invoke(app, [*command, "--members", "3", "--hidden", "8", "--steps", "3"])
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -102,7 +102,7 @@ def place(tmp_path_factory):
     return folder
 
 
-QUICK = ("--target", "y", "--members", "2", "--hidden", "4", "--max-epochs", "2")
+QUICK = ("--target", "y", "--members", "2", "--hidden", "4", "--steps", "2")
 
 
 def degp(command, folder, *options):
