@@ -69,7 +69,7 @@ def test_commands_and_options_of_the_page_exist():
     lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
     lines += re.findall(r"`(degp [^`]+)`", text)
     used = [line.split() for line in lines if line.startswith("degp ") and line.split()[1].islower()]
-    assert len(used) >= 5
+    assert len(used) >= 4
     for _, name, *words in used:
         known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
         assert {word for word in words if word.startswith("--")} <= known, name
