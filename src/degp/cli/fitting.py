@@ -49,7 +49,7 @@ def fit(
     method: Annotated[Kind, typer.Option(help="DE-GP, or one of its baselines.")] = Kind.DEGP,
     preset: Annotated[
         Literal["fast", "default", "best"],
-        typer.Option(help="How much to train: fast costs a sixth of default, best six times as much."),
+        typer.Option(help="How much to train: fast is an eighth of default, best six times as much."),
     ] = "default",
     members: Annotated[
         int | None, typer.Option(min=2, help="Networks in the ensemble; by default the preset's.", show_default=False)

@@ -8,7 +8,7 @@ STEPS, ROWS, SMALL, LARGE = 2000, 1000, 250, 16_000  # steps for so many rows; t
 
 
 class Preset(StrEnum):
-    """What a fit may cost: "fast" about a sixth of "default", "best" about six times as much."""
+    """How much is trained: "fast" an eighth of "default" in members × steps, "best" six times as much."""
 
     FAST = "fast"
     DEFAULT = "default"
