@@ -1,17 +1,20 @@
 """UCI regression: DE, rDE, RMS, NN-GP and DE-GP on seven tables, five folds (the paper's Figure 3).
 
 Two protocols. "paper": the architecture, optimiser, noise and prior variances of the paper, α chosen on a validation
-split of the training fold. "ours": the library's defaults, with learned noise and every method stopped and calibrated
-on the same validation split. On a GPU all folds, methods and values of α are trained together. Values of α are quoted
-as in the paper, as weights of the divergence on a batch; α in units of Bayes' weight is N/B times that.
+split of the training fold. On a GPU all folds, methods and values of α are trained together. Values of α are quoted as
+in the paper, as weights of the divergence on a batch; α in units of Bayes' weight is N/B times that. "ours": the
+estimator with its defaults for every method, α in units of Bayes' weight.
 """
 
+import copy
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import typer
 from jaxtyping import Float
@@ -19,18 +22,19 @@ from rich.console import Console
 from torch import Tensor
 
 from degp import Batch, Ensemble, Gaussian, UniformBox, methods
-from degp.calibration import calibrate, first_within_one_error
-from degp.data import hold_out_rows
+from degp.calibration import first_within_one_error
+from degp.data import hold_out_rows, kfold
 from degp.methods import Kind, Method
 from degp.nets import mlp, mlp_features
 from degp.prediction import evaluate
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
-from degp.priors.evidence import Scales
 from degp.report import environment, load_results, save_results
 from degp.runtime.files import read_json, require_writable, write_json
-from degp.tabular.fitting import TableConfig, initial, priors_for
+from degp.tabular.estimators import DEGPRegressor
 from experiments.data import UCI_NAMES, uci
-from experiments.protocols.folds import BATCH, Fold, Run, standardised_folds, train_together
+from experiments.protocols.deadline import Deadline
+from experiments.protocols.folds import BATCH, Fold, Run, moment_scores, standardised_folds, train_together
+from experiments.protocols.independent_runs import Jobs, finished
 from experiments.protocols.options import DEVICE, Device, chosen
 from experiments.protocols.uci_summary import write_summary
 
@@ -68,9 +72,10 @@ class Config:
     seed: int = 0
     epochs: int = 1000
     search_steps: int = 15_000  # at most, for choosing α in the paper's protocol
-    own_steps: int = 12_000  # at most, in our protocol
+    own_steps: int | None = None  # None is the estimator's own
     validation_fraction: float = 0.15
     device: str = "cpu"
+    jobs: int = 1
 
 
 def main(
@@ -81,10 +86,11 @@ def main(
     seed: int = 0,
     together: Annotated[int, typer.Option(help="Folds trained together; the others follow.")] = 5,
     device: Device = DEVICE,
+    jobs: Jobs = 1,
     smoke: Annotated[bool, typer.Option(help="Two epochs of two folds: does it run?")] = False,
 ) -> None:
     """All methods on all folds; what is in metrics.json already is not run again."""
-    config = Config(seed=seed, epochs=epochs, device=device)
+    config = Config(seed=seed, epochs=epochs, device=device, jobs=jobs)
     if smoke:
         config = Config(folds=2, epochs=2, own_steps=4, device=device)
     names, asked = chosen(sets, UCI_NAMES, "--sets"), chosen(protocols, PROTOCOLS, "--protocols")
@@ -158,48 +164,33 @@ def _largest_within_one_error(nll: Float[Tensor, "V N"]) -> float:
 
 
 def ours(name: str, chosen: Sequence[int], config: Config, out: Path) -> list[dict[str, Any]]:
-    """The library's defaults for every method, on the same split, stopped and calibrated alike."""
-    every = standardised_folds(uci(name), config.folds, config.seed, config.device)
+    """The estimator's defaults for every method; its exact process alone is NN-GP."""
+    tasks = [(name, fold, kind, config) for fold in chosen for kind in Kind]
+    with closing(finished(_estimated, tasks, jobs=config.jobs, deadline=Deadline(None))) as runs:
+        return [record for _, records in runs for record in records]
+
+
+def _estimated(name: str, fold: int, kind: Kind, config: Config) -> list[dict[str, Any]]:
+    """One method on one fold, and the process that comes with DE-GP."""
+    table = uci(name)
+    train, test = kfold(len(table), config.folds, seed=config.seed)[fold]
+    X, y = table.inputs.double().numpy(), table.targets.double().numpy()[:, 0]
     start = time.perf_counter()
-    runs: dict[tuple[int, Kind], Run] = {}
-    scales: dict[int, Scales] = {}
-    for k in chosen:
-        train, _ = hold_out_rows(every[k].train, config.validation_fraction, generator=_seeded(config, k))
-        scales[k], *_ = priors_for(train, None, TableConfig(), generator=_seeded(config, k))
-        every[k] = replace(every[k], train=_weighed(every[k].train, scales[k]), test=_weighed(every[k].test, scales[k]))
-        train, validation = hold_out_rows(every[k].train, config.validation_fraction, generator=_seeded(config, k))
-        for kind in Kind:
-            generator = _seeded(config, k)
-            table = TableConfig(method=kind)
-            ensemble, method = initial(train, None, table, scales[k], generator=generator)
-            runs[k, kind] = Run(
-                every[k],
-                train,
-                ensemble,
-                method,
-                learning_rate=table.learning_rate,
-                seed=config.seed + 1000 * k,
-                validation=validation,
-            )
-    rows = len(next(iter(runs.values())).data)
-    epochs = max(1, min(config.epochs, config.own_steps // max(1, rows // BATCH)))
-    train_together(list(runs.values()), epochs, judge_every=max(1, epochs // 100), patience=100)
-    seconds = (time.perf_counter() - start) / len(runs)
-    records = []
-    for (k, kind), run in runs.items():
-        assert run.validation is not None
-        calibrate(run.method, evaluate(run.ensemble, run.validation.inputs), run.validation.targets)
-        alpha = getattr(run.method, "alpha", None)
-        records.append(_record(kind.label, k, alpha, _scores(run), seconds) | {"epochs": epochs})
-    return records + [_exact_record(every[k], k, scales[k].nngp(), scales[k].noise_variance) for k in chosen]
+    model = DEGPRegressor(method=kind.value, steps=config.own_steps, random_state=config.seed + 1000 * fold)
+    model.fit(X[train], y[train])
+    seconds = time.perf_counter() - start
+    alpha = model.alpha_ if kind is Kind.DEGP else None
+    records = [_record(kind.label, fold, alpha, _test_scores(model, X[test], y[test]), seconds)]
+    if model.process_ is not None:
+        alone = copy.copy(model)
+        alone.process_ = replace(model.process_, weight=1.0)
+        records.append(_record("NN-GP", fold, None, _test_scores(alone, X[test], y[test]), seconds))
+    return records
 
 
-def _seeded(config: Config, fold: int) -> torch.Generator:
-    return torch.Generator(config.device).manual_seed(config.seed + 1000 * fold)
-
-
-def _weighed(rows: Batch, scales: Scales) -> Batch:
-    return Batch(scales.apply(rows.inputs), rows.targets)
+def _test_scores(model: DEGPRegressor, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    mean, std = (torch.tensor(values)[:, None] for values in model.predict(X, return_std=True))
+    return moment_scores(mean, std.square(), torch.tensor(y)[:, None])
 
 
 PROTOCOLS: dict[str, Callable[[str, Sequence[int], Config, Path], list[dict[str, Any]]]] = {

@@ -63,6 +63,20 @@ def test_the_graph_of_a_regressor_predicts_its_numbers(name):
     assert_same_numbers(dict(zip(NUMBERS, outputs, strict=True)), model, X, y)
 
 
+def test_the_graph_and_a_saved_model_embed_numbers_as_the_estimator_does(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.uniform(-1, 1, (150, 2))
+    y = 2.0 * (X[:, 0] > 0.3) - (X[:, 0] > -0.4) + (X[:, 1] > 0.1) + 0.05 * random.standard_normal(150)
+    model = DEGPRegressor(**QUICK).fit(X, y)
+    assert model.embedding_.places
+    with torch.no_grad():
+        outputs = [part.numpy() for part in _graph(model).double().eval()(torch.tensor(X))]
+    assert_same_numbers(dict(zip(NUMBERS, outputs, strict=True)), model, X, y)
+    loaded = DEGPRegressor.load(model.save(tmp_path / "model"))
+    assert loaded.embedding_ == model.embedding_
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["DE-GP", "noise by input, updated", "DE, noise by input"])  # every branch of a graph
 def test_an_exported_regressor_predicts_its_numbers(name, tmp_path):

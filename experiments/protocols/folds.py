@@ -1,6 +1,5 @@
 """Cross-validation folds: standardised data, and many small runs trained together on one device."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from degp.training.step import require_finite, train_step
 from degp.typing import Batch
 
 BATCH = 256
+Scores = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,24 @@ class Fold:
     target_scaling: Standardiser
     generator: torch.Generator
 
-    def score(self, predictive: Any) -> dict[str, float]:
+    def score(self, predictive: Any) -> Scores:
         """Of a predictive distribution in standardised units."""
         return self.score_moments(predictive.mean, predictive.total)
 
-    def score_moments(self, mean: Float[Tensor, "N 1"], variance: Float[Tensor, "N 1"]) -> dict[str, float]:
-        """RMSE, NLL and coverage of 90 % intervals."""
+    def score_moments(self, mean: Float[Tensor, "N 1"], variance: Float[Tensor, "N 1"]) -> Scores:
+        """Of moments in standardised units."""
         m, y = (self.target_scaling.undo(values.double()) for values in (mean, self.test.targets))
         v = self.target_scaling.undo_std(variance.double().sqrt()).square()
-        return {
-            "rmse": metrics.rmse(m, y),
-            "nll": metrics.gaussian_nll(m, v, y),
-            "coverage90": metrics.coverage(m, v, y, level=0.9),
-        }
+        return moment_scores(m, v, y)
+
+
+def moment_scores(mean: Float[Tensor, "N 1"], variance: Float[Tensor, "N 1"], y: Float[Tensor, "N 1"]) -> Scores:
+    """RMSE, NLL and coverage of 90 % intervals."""
+    return {
+        "rmse": metrics.rmse(mean, y),
+        "nll": metrics.gaussian_nll(mean, variance, y),
+        "coverage90": metrics.coverage(mean, variance, y, level=0.9),
+    }
 
 
 def standardised_folds(data: Batch, folds: int, seed: int, device: str) -> list[Fold]:
@@ -70,7 +75,7 @@ class Run:
     Args:
         fold: where the test rows are.
         data: the rows to train on.
-        validation: rows that select the best epoch; None trains to the end.
+        validation: rows to choose α by.
         seed: of the order of the data and of the method's draws.
     """
 
@@ -92,8 +97,6 @@ class Run:
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.state.optimizers[0], 5, 0.99)
         self.num_batches = max(1, round(len(data) / BATCH))
         self.batch_size = len(data) // self.num_batches
-        self.best, self.stale = float("inf"), 0
-        self.best_weights = self.best_method = None
         on_gpu = data.inputs.device.type == "cuda"
         self.step: Callable[[Tensor], Any] = CapturedStep(self.state, data, self.batch_size) if on_gpu else self._eager
 
@@ -117,33 +120,15 @@ class Run:
         outputs = evaluate(self.ensemble, self.validation.inputs)
         return calibrated_nll(self.method.predictive(outputs), self.validation.targets)
 
-    def judge(self) -> None:
-        """Keeps the weights of the best epoch so far."""
-        value = float(self.nll().mean())
-        self.stale = 0 if value < self.best else self.stale + 1
-        if value < self.best:
-            self.best = value
-            self.best_weights, self.best_method = (
-                copy.deepcopy(part.state_dict()) for part in (self.ensemble, self.method)
-            )
-
-    def restore_best(self) -> None:
-        """The weights of the best epoch."""
-        if self.best_weights is not None:
-            self.ensemble.load_state_dict(self.best_weights)
-            self.method.load_state_dict(self.best_method)
-
     def _eager(self, rows: Tensor) -> None:
         batch, draws = self.data[rows], self.state.generator
         prepared = self.method.prepare(batch.inputs, generator=draws)
         train_step(self.state, batch, prepared, generator=draws, inspect=require_finite)
 
 
-def train_together(
-    runs: Sequence[Run], epochs: int, *, judge_every: int | None = None, patience: int | None = None
-) -> None:
-    """Steps all runs in turn; with `patience`, stops when none has improved on its validation rows for as long."""
-    for epoch in range(epochs):
+def train_together(runs: Sequence[Run], epochs: int) -> None:
+    """Steps all runs in turn."""
+    for _ in range(epochs):
         batches = [run.shuffle() for run in runs]
         _wait(runs)
         for step in range(max(len(own) for own in batches)):
@@ -153,13 +138,7 @@ def train_together(
         _wait(runs)
         for run in runs:
             run.scheduler.step()
-        if judge_every and (epoch + 1) % judge_every == 0:
-            for run in runs:
-                run.judge()
-            if patience and all(run.stale * judge_every >= patience for run in runs):
-                break
     for run in runs:
-        run.restore_best()
         if not all(bool(p.isfinite().all()) for p in run.ensemble.parameters()):
             raise FloatingPointError("the weights of a run are no longer finite; try a smaller learning rate")
 

@@ -23,6 +23,7 @@ from degp.data.standardise import Standardiser
 from degp.ensemble import Ensemble
 from degp.graph import CLASSES, NUMBERS, Classes, Numbers, normal_draws, run_onnx, write_onnx
 from degp.runtime.execution import NotGroupable, grouped_program
+from degp.tabular.embedding import Embedding
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.preprocessing import EncodedRows
 from degp.tabular.process import Process
@@ -45,14 +46,14 @@ def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = 
     check_is_fitted(estimator)
     graph = _graph(estimator).to(dtype).eval()
     names = NUMBERS if isinstance(estimator, DEGPRegressor) else CLASSES
-    example = torch.zeros(2, len(estimator.input_scaling_.mean), dtype=dtype)
+    example = torch.zeros(2, estimator.embedding_.num_features, dtype=dtype)
     return write_onnx(graph, example, path, inputs=["features"], outputs=names, facts=_metadata(estimator))
 
 
 def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
     """The largest difference of graph and estimator on random rows, in units of the target's std or in probability."""
-    scaling = estimator.input_scaling_
-    features = np.array(scaling.mean) + np.array(scaling.std) * random.standard_normal((rows, len(scaling.mean)))
+    scaling, D = estimator.input_scaling_, estimator.embedding_.num_features
+    features = np.array(scaling.mean[:D]) + np.array(scaling.std[:D]) * random.standard_normal((rows, D))
     outputs, encoded = run_onnx(path, features), EncodedRows(features, estimator.preprocessing_)
     if isinstance(estimator, DEGPClassifier):
         return float(np.abs(outputs["probabilities"] - estimator.predict_proba(encoded)).max())
@@ -72,16 +73,17 @@ def _graph(estimator: Estimator) -> nn.Module:
 class _Members(nn.Module):
     """Features (N, D) in original units to the members' outputs (M, N, C)."""
 
-    def __init__(self, ensemble: Ensemble, scaling: Standardiser) -> None:
+    def __init__(self, ensemble: Ensemble, embedding: Embedding, scaling: Standardiser) -> None:
         super().__init__()
+        self.embedding = embedding
         self.centre, self.width = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
         self.stacked = copy.deepcopy(ensemble.stacked)
         self.program = None if self.stacked is None else _program(self.stacked)
         self.separate = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
 
     def scaled(self, features: Tensor) -> Tensor:
-        """Standardised features times their relevance, rounded as the estimator does."""
-        return ((features - self.centre) / self.width).float().to(features.dtype)
+        """Standardised inputs times their relevance, rounded as the estimator does."""
+        return ((self.embedding.apply(features) - self.centre) / self.width).float().to(features.dtype)
 
     def forward(self, features: Tensor) -> Tensor:
         points = self.scaled(features)
@@ -160,7 +162,7 @@ class _Served(nn.Module):
 class _Regression(nn.Module):
     def __init__(self, estimator: DEGPRegressor) -> None:
         super().__init__()
-        self.members = _Members(estimator.ensemble_, estimator.input_scaling_)
+        self.members = _Members(estimator.ensemble_, estimator.embedding_, estimator.input_scaling_)
         self.numbers = Numbers(estimator.method_, estimator.coefficients_)
         self.served = _Served(estimator.process_) if estimator.process_ and estimator.process_weight_ else None
         scaling = estimator.target_scaling_
@@ -185,7 +187,7 @@ class _Regression(nn.Module):
 class _Classification(nn.Module):
     def __init__(self, estimator: DEGPClassifier) -> None:
         super().__init__()
-        self.members = _Members(estimator.ensemble_, estimator.input_scaling_)
+        self.members = _Members(estimator.ensemble_, estimator.embedding_, estimator.input_scaling_)
         M, C = len(estimator.ensemble_), len(estimator.classes_)
         generator = torch.Generator(estimator.device).manual_seed(estimator.seed_)
         draws = normal_draws(NUM_DRAWS, M, C, dtype=torch.float64, generator=generator)

@@ -7,8 +7,9 @@ import torch
 
 from degp.calibration import calibrate
 from degp.methods import Kind
+from degp.priors.evidence import most_likely_scales
 from degp.tabular import fitting
-from degp.tabular.fitting import Budget, TableConfig, fit_table, priors_for
+from degp.tabular.fitting import Budget, TableConfig, fit_table
 from degp.typing import Batch
 from tests.fixtures import normal, seeded
 
@@ -24,7 +25,7 @@ def test_the_noise_of_a_fit_that_ended_early_is_calibrated(method, monkeypatch):
     """After one epoch the errors exceed the noise variance, and a second calibration has nothing left to change."""
     train, validation = rows()
     config = TableConfig(method=method, hidden_layers=(8,), members=3, measurement_points=4)
-    scales = priors_for(train, None, config, generator=seeded())[0]
+    scales = most_likely_scales(train.inputs, train.targets, 1, generator=seeded())
     found = []
 
     def calibrate_twice(own, outputs, targets, weights):
@@ -40,7 +41,7 @@ def test_the_noise_of_a_fit_that_ended_early_is_calibrated(method, monkeypatch):
 def test_the_last_steps_are_on_all_rows_and_leave_the_noise(monkeypatch):
     train, validation = rows()
     config = TableConfig(hidden_layers=(8,), members=3, measurement_points=4)
-    scales = priors_for(train, None, config, generator=seeded())[0]
+    scales = most_likely_scales(train.inputs, train.targets, 1, generator=seeded())
     seen = []
 
     def observed(ensemble, data, method, plan, **options):
@@ -58,15 +59,7 @@ def test_the_last_steps_are_on_all_rows_and_leave_the_noise(monkeypatch):
 def test_without_validation_rows_there_is_one_phase():
     train, validation = rows()
     config = TableConfig(hidden_layers=(8,), members=3, measurement_points=4)
-    scales = priors_for(train, None, config, generator=seeded())[0]
+    scales = most_likely_scales(train.inputs, train.targets, 1, generator=seeded())
     fitted = fit_table(train, validation[:0], None, config, scales, Budget(50), generator=seeded(), progress=False)
     assert fitted.held_out is None and math.isnan(fitted.validation_nll)
     assert [record["step"] for record in fitted.history.records] == [25, 50]
-
-
-def test_the_candidate_priors_see_the_same_rows():
-    train, _ = rows()
-    config = TableConfig(hidden_layers=(8, 8))
-    relu, erf = priors_for(train, None, config, generator=seeded())
-    assert (relu.activation, erf.activation) == ("relu", "erf")
-    assert len(priors_for(train, None, TableConfig(method=Kind.RDE), generator=seeded())) == 1

@@ -108,7 +108,7 @@ def beliefs_of(model: DEGPRegressor | DEGPClassifier, inputs: Float[Tensor, "N D
     """The beliefs of a fitted estimator, for rows as its preprocessing computes them."""
     return beliefs(
         model.ensemble_,
-        model.input_scaling_.apply(inputs.double()).to(model.device),
+        model.input_scaling_.apply(model.embedding_.apply(inputs.double())).to(model.device),
         model.method_,
         coefficients=model.coefficients_,
         generator=torch.Generator(model.device).manual_seed(model.seed_),  # repeatable

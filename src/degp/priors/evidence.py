@@ -18,9 +18,9 @@ __all__ = ["DUALS", "Scales", "most_likely_scales"]
 
 DUALS: dict[str, Dual] = {"relu": relu, "erf": erf}  # by the name of the activation
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
-JITTER = 1e-8  # of the mean prior variance, where the targets have no noise
+JITTER = 1e-10  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
-LOG_RELEVANCE, LOG_VARIANCE, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds; variances of bias and output
+LOG_RELEVANCE, LOG_VARIANCE, LOG_NOISE = (-7.0, 3.0), (-4.0, 7.0), (-21.0, 2.0)  # bounds; variances of bias and output
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
 BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
 NOISE_MEDIAN, NOISE_SPREAD = 0.01, 4.0  # of the log-normal prior on the noise: a few rows do not prove its absence
@@ -37,7 +37,7 @@ class Scales:
         relevance: s, one factor per feature. The prior and the networks see inputs times s (`apply`).
         bias: b₀, the bias variance of the first layer.
         output_scale: variance of the read-out's weights, times its fan-in.
-        noise_variance: σ².
+        noise_variance: σ²; at least JITTER times the mean prior variance.
         log_evidence: log p(y) of the rows that the scales were fitted on.
         loo_nll: their mean leave-one-out NLL per target.
         activation: "relu", or "erf" for smooth functions.
@@ -88,6 +88,8 @@ def most_likely_scales(
     activation: str = "relu",
     weights: Float[Tensor, "N"] | None = None,
     groups: Sequence[int] | None = None,
+    isotropic: bool | None = None,
+    start: "Scales | None" = None,
     most_rows: int = 512,
     steps: int = 40,
     generator: torch.Generator | None = None,
@@ -95,12 +97,14 @@ def most_likely_scales(
     """Scales that maximise the evidence of standardised targets: one relevance per feature, or one for all.
 
     The gradient of −log p(y) is tr(G ∂S) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²W⁻¹.        theory/exact.md (4)
-    Of the two, the one with the lower leave-one-out NLL is returned; it needs no rows held out.  theory/exact.md (5)
+    Of the two, the one with the lower leave-one-out NLL is returned, unless `isotropic` says which. theory/exact.md (5)
 
     Args:
         activation: of the networks, "relu" or "erf".
         weights: W, one per row: a row of weight w has the noise variance σ²/w, and one of weight 0 is left out.
         groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
+        isotropic: one relevance for all features, or one per group; None fits both.
+        start: scales to begin with, as found on fewer rows.
         most_rows: a random subset of at most this size is used, since the cost grows with the third power. One thread
             computes, so that the result is the same on a busy machine.
         steps: of L-BFGS.
@@ -110,9 +114,10 @@ def most_likely_scales(
     rows = order[w[order] > 0][:most_rows]
     x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
-    candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
+    both = {True: torch.zeros_like(own), False: own}  # isotropic first: it wins ties
+    candidates = [group for key, group in both.items() if isotropic in (key, None)]
     with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
-        fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
+        fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps, start) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
 
 
@@ -131,11 +136,15 @@ class _Kernel:
 
 
 def _fit(
-    x: Float[Tensor, "N D"], y: Float[Tensor, "N C"], weights: Float[Tensor, "N"], kernel: _Kernel, steps: int
+    x: Float[Tensor, "N D"],
+    y: Float[Tensor, "N C"],
+    weights: Float[Tensor, "N"],
+    kernel: _Kernel,
+    steps: int,
+    start: Scales | None = None,
 ) -> Scales:
     """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
-    start = [0.0] * (int(kernel.groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
-    log_scales = torch.tensor(start, dtype=torch.float64, device=x.device, requires_grad=True)
+    log_scales = torch.tensor(_packed(start, kernel.groups), dtype=torch.float64, device=x.device).requires_grad_()
     optimizer = LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Float[Tensor, ""]:
@@ -150,6 +159,15 @@ def _fit(
 
     optimizer.step(loss)
     return _scales(x, y, weights, kernel, log_scales.detach())
+
+
+def _packed(scales: Scales | None, groups: Int[Tensor, "D"]) -> list[float]:
+    """Logarithms of one relevance per group, bias, output scale and noise: those of the scales, or a common start."""
+    if scales is None:
+        return [0.0] * (int(groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
+    relevance = dict(zip(groups.tolist(), scales.relevance, strict=True))
+    values = [*(relevance[group] for group in sorted(relevance)), scales.bias, scales.output_scale]
+    return [math.log(value) for value in (*values, scales.noise_variance)]
 
 
 def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -220,12 +238,13 @@ def _scales(x: Tensor, y: Tensor, weights: Tensor, kernel: _Kernel, log_scales: 
     relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
     gram = kernel.gram(x, log_scales)
     value, _, _ = _negative_log_evidence(gram, y, noise, weights)
+    served = noise + JITTER * gram.diagonal().mean()  # what the evidence has conditioned on
     return Scales(
         kernel.depth,
         tuple(relevance.tolist()),
         float(bias),
         float(output),
-        float(noise),
+        float(served),
         -float(value),
         float(_leave_one_out_nll(gram, y, noise, weights)),
         kernel.activation,

@@ -24,6 +24,7 @@ from degp.prediction import evaluate, predict
 from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
 from degp.runtime.distributed import Mesh, current
 from degp.tabular.conformal import as_levels, conformal_quantile, mass_above, probable_set
+from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import (
     CHECKPOINT_SECONDS,
     CHECKPOINT_STEPS,
@@ -32,14 +33,13 @@ from degp.tabular.fitting import (
     Fitted,
     TableConfig,
     fit_table,
-    priors_for,
-    process_for,
     stepping_for,
 )
 from degp.tabular.folders import ModelError, read_folder, write_folder
 from degp.tabular.inputs import encode_inputs, learn_inputs, positional_names
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.presets import Preset
+from degp.tabular.prior_choice import choose_prior
 from degp.tabular.process import Process
 from degp.tabular.states import restore, state_of
 from degp.tabular.weights import weighted_rows
@@ -66,6 +66,7 @@ class Uncertainty:
 class _Estimator(BaseEstimator):
     """What the regressor and the classifier share: parameters, training and prediction in standardised units."""
 
+    embedding_: Embedding
     input_scaling_: Standardiser
     process_: Process | None
     preprocessing_: Preprocessing
@@ -124,22 +125,30 @@ class _Estimator(BaseEstimator):
 
     @property
     def relevance_(self) -> Array:
-        """The factor on each standardised input of the prior and the networks; they are `preprocessing_.features`."""
+        """The factor on each standardised input of prior and networks: `preprocessing_.features`, then their pieces."""
         return np.array(self.scales_.relevance)
 
     @property
     def feature_relevance_(self) -> dict[str, float]:
         """The relevance of each column of the table, 0 for one that was left out.
 
-        √Σ s_g² over the groups g of its inputs: a category, or a number and its missing cells. Each has variance 1.
+        √Σ s² over its inputs: a number and its pieces; of those that share one variance, such as a category's, once.
         """
-        own = iter(zip(self.preprocessing_.groups, self.scales_.relevance, strict=True))
+        features = self._squared_relevance()
+        own = iter(zip(self.preprocessing_.groups, features, strict=True))
         squares = {
-            column.name: sum(s**2 for s in dict(next(own) for _ in column.features).values())
+            column.name: sum(dict(next(own) for _ in column.features).values())
             for column in self.preprocessing_.columns
         }
         names = getattr(self, "feature_names_in_", positional_names(self.n_features_in_))
         return {name: squares.get(name, 0.0) ** 0.5 for name in names}
+
+    def _squared_relevance(self) -> list[float]:
+        """Σ s² over each feature and its pieces."""
+        squares = [0.0] * self.embedding_.num_features
+        for feature, s in zip(self.embedding_.sources, self.scales_.relevance, strict=True):
+            squares[feature] += s**2
+        return squares
 
     @property
     def alpha_(self) -> float | None:
@@ -173,16 +182,17 @@ class _Estimator(BaseEstimator):
         return fitted
 
     def _weigh_features(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> None:
-        """Finds the prior's scales by evidence, and includes the relevance of each feature in the input scaling."""
-        rows, config = rows.to(device=self.device), self.config()
-        candidates = priors_for(rows, num_classes, config, groups=self.preprocessing_.groups, generator=generator)
-        process = process_for(rows, candidates, num_classes, config, generator=generator)
-        has_every_row = len(rows) <= config.exact_rows
-        self.scales_ = candidates[0] if process is None or has_every_row else process.scales
-        self.process_ = process and process.relative_to(self.scales_.relevance)
-        scaling = self.input_scaling_
-        std = tuple(std / relevance for std, relevance in zip(scaling.std, self.scales_.relevance, strict=True))
-        self.input_scaling_ = Standardiser(scaling.mean, std)
+        """Finds the prior by evidence, and includes the relevance of each input in the input scaling."""
+        rows, D = rows.to(device=self.device), self.embedding_.num_features
+        groups = self.embedding_.groups(self.preprocessing_.groups)
+        choice = choose_prior(rows, D, num_classes, self.config(), groups=groups, generator=generator)
+        self.scales_ = choice.scales
+        self.process_ = choice.process and choice.process.relative_to(self.scales_.relevance)
+        relevance, scaling = self.scales_.relevance, self.input_scaling_
+        if len(relevance) == D:
+            self.embedding_ = Embedding(D)
+        std = tuple(std / s for std, s in zip(scaling.std, relevance, strict=False))
+        self.input_scaling_ = Standardiser(scaling.mean[: len(relevance)], std)
 
     def _split(self, inputs: Array, targets: Tensor, weights: Tensor | None) -> tuple[Batch, Batch, torch.Generator]:
         """Training rows, validation rows, if any, and the generator of everything random that follows."""
@@ -195,9 +205,17 @@ class _Estimator(BaseEstimator):
         train, validation = rows, rows[:0]
         if fraction > 0:
             train, validation = hold_out_rows(rows, fraction, generator=generator)
-        self.input_scaling_ = Standardiser.fit(train.inputs, train.weights)
-        self.input_scaling_ = self.input_scaling_.shared(train.inputs, self.preprocessing_.groups)
+        self._learn_scaling(train)
         return train, validation, generator
+
+    def _learn_scaling(self, train: Batch) -> None:
+        """Embeds the numbers for real targets, and standardises all inputs."""
+        present = train.inputs if train.weights is None else train.inputs[train.weights > 0]
+        is_real = train.targets.is_floating_point()
+        self.embedding_ = Embedding.fit(present) if is_real else Embedding(train.inputs.shape[1])
+        inputs, own = self.embedding_.apply(train.inputs), self.preprocessing_.groups
+        pieces = range(len(own), inputs.shape[1])  # each of variance 1
+        self.input_scaling_ = Standardiser.fit(inputs, train.weights).shared(inputs, (*own, *pieces))
 
     def _validation_fraction(self, targets: Tensor) -> float:
         """By default none for DE-GP on real targets with constant noise: Bayes' weight prevents overfitting there."""
@@ -292,7 +310,7 @@ class _Estimator(BaseEstimator):
         )
 
     def _standardised(self, inputs: Tensor) -> Tensor:
-        return self.input_scaling_.apply(inputs).float()
+        return self.input_scaling_.apply(self.embedding_.apply(inputs)).float()
 
 
 class DEGPRegressor(RegressorMixin, _Estimator):

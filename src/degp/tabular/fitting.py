@@ -1,7 +1,7 @@
 """From standardised rows to a trained, calibrated ensemble: what the estimators do, in tensors."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,10 +18,9 @@ from degp.methods import Built, Kind, Method
 from degp.nets import Erf, mlp
 from degp.prediction import evaluate
 from degp.predictive import Predictive
-from degp.priors.evidence import Scales, most_likely_scales
+from degp.priors.evidence import Scales
 from degp.runtime.cpu import measured_threads
 from degp.runtime.distributed import ALONE, Mesh
-from degp.tabular.process import Process, best_process
 from degp.training import Captured, Checkpoints, Eager, EarlyStopping, History, Plan, Stepping, adam, fit
 from degp.training.stepping import Timed
 from degp.typing import Batch, joined
@@ -35,8 +34,6 @@ __all__ = [
     "likelihood_for",
     "method_for",
     "network_for",
-    "priors_for",
-    "process_for",
     "stepping_for",
 ]
 
@@ -233,55 +230,6 @@ def _watched(budget: Budget, rows: int, validation_rows: int) -> Plan:
     return replace(plan, early_stopping=EarlyStopping("validation/nll", patience, PROGRESS / validation_rows**0.5))
 
 
-def priors_for(
-    train: Batch,
-    num_classes: int | None,
-    config: TableConfig,
-    *,
-    groups: Sequence[int] | None = None,
-    generator: torch.Generator,
-) -> list[Scales]:
-    """Scales of the candidate priors by evidence, the members' first: ReLU, and erf where a process is possible."""
-    depth, targets = len(config.hidden_layers), _as_real(train, num_classes)
-    activations = ("relu", "erf") if _has_process(num_classes, config) and depth else ("relu",)
-    state = generator.get_state()
-    found = []
-    for activation in activations:
-        generator.set_state(state)  # the same rows: the candidates are compared
-        found.append(
-            most_likely_scales(
-                train.inputs,
-                targets,
-                depth,
-                activation=activation,
-                weights=train.weights,
-                groups=groups,
-                generator=generator,
-            )
-        )
-    return found
-
-
-def process_for(
-    train: Batch,
-    candidates: Sequence[Scales],
-    num_classes: int | None,
-    config: TableConfig,
-    *,
-    generator: torch.Generator,
-) -> Process | None:
-    """The exact process of the best prior on at most `exact_rows` rows, for real targets."""
-    if not _has_process(num_classes, config):
-        return None
-    rows = torch.randperm(len(train), generator=generator, device=generator.device)[: config.exact_rows]
-    return best_process(candidates, train[rows.to(train.inputs.device)])
-
-
-def _has_process(num_classes: int | None, config: TableConfig) -> bool:
-    is_gaussian = num_classes is None and config.noise == CONSTANT
-    return is_gaussian and config.method is Kind.DEGP and config.exact_rows > 0
-
-
 def initial(
     train: Batch, num_classes: int | None, config: TableConfig, scales: Scales, *, generator: torch.Generator
 ) -> tuple[Ensemble, Built]:
@@ -378,11 +326,3 @@ def _damp_log_noise(network: nn.Module, num_targets: int, inputs: Float[Tensor, 
     *_, readout = (layer for layer in network.modules() if isinstance(layer, nn.Linear))
     for parameter in readout.parameters():
         parameter[num_targets:] /= max(1.0, variance) ** 0.5
-
-
-def _as_real(train: Batch, num_classes: int | None) -> Float[Tensor, "N C"]:
-    """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
-    if num_classes is None:
-        return train.targets
-    onehot = torch.nn.functional.one_hot(train.targets, num_classes).double()
-    return 4 * (onehot - weighted_mean(onehot.mT, train.weights))

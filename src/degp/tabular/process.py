@@ -11,12 +11,12 @@ from degp.calibration import first_within_one_error
 from degp.gaussian import LowRankGaussian, average
 from degp.likelihoods import LOG_2PI
 from degp.predictive import RegressionPredictive
-from degp.priors.evidence import JITTER, Scales
+from degp.priors.evidence import Scales
 from degp.priors.exact import ExactGP
 from degp.runtime.cpu import threads
 from degp.typing import Batch, joined
 
-__all__ = ["Process", "best_process"]
+__all__ = ["Process", "best_process", "processes"]
 
 BOTH = 0.5  # the weight of the process beside an ensemble
 
@@ -46,8 +46,7 @@ class Process:
     @staticmethod
     def _posterior(scales: Scales, rows: Batch) -> ExactGP:
         kernel, inputs = scales.nngp(), scales.apply(rows.inputs.double())
-        nugget = JITTER * float(kernel(inputs, inputs).diagonal().mean())
-        noise = nugget + scales.noise_variance / (torch.ones(len(rows)) if rows.weights is None else rows.weights)
+        noise = scales.noise_variance / (torch.ones(len(rows)) if rows.weights is None else rows.weights)
         return ExactGP.fit(kernel, inputs, rows.targets.double(), noise_variance=noise.to(inputs))
 
     def relative_to(self, relevance: Sequence[float]) -> "Process":
@@ -62,8 +61,9 @@ class Process:
 
         Prior and noise are scaled alike, so the mean stays. The scales come from some rows and the errors from all.
         """
-        factor = max(1.0, float(self._standardised_errors().square().mean()))
-        scales = self.scales
+        factor, scales = float(self._standardised_errors().square().mean()), self.scales
+        if factor <= 1:
+            return self
         wider = replace(
             scales, output_scale=factor * scales.output_scale, noise_variance=factor * scales.noise_variance
         )
@@ -117,10 +117,19 @@ class Process:
         return (values.clamp_min(0.0).sqrt()[:, None] * vectors.mT)[..., None]
 
 
+def processes(candidates: Sequence[Scales], rows: Batch) -> list[Process]:
+    """One per prior, widened; each takes as many of the rows' inputs as it has relevances, from the first one on."""
+    return [Process.fit(scales, _first_inputs(rows, len(scales.relevance))).widened() for scales in candidates]
+
+
 def best_process(candidates: Sequence[Scales], rows: Batch) -> Process:
     """The process of the first scales whose leave-one-out NLL is within one standard error of the best."""
-    processes = [Process.fit(scales, rows).widened() for scales in candidates]
-    return processes[first_within_one_error(torch.stack([process.leave_one_out_nll() for process in processes]))]
+    fitted = processes(candidates, rows)
+    return fitted[first_within_one_error(torch.stack([process.leave_one_out_nll() for process in fitted]))]
+
+
+def _first_inputs(rows: Batch, count: int) -> Batch:
+    return replace(rows, inputs=rows.inputs[:, :count])
 
 
 def _parts(q: LowRankGaussian) -> tuple[Tensor, Tensor, Tensor]:

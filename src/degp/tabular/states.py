@@ -24,6 +24,7 @@ from degp.likelihoods import Gaussian
 from degp.priors.evidence import Scales
 from degp.runtime.files import misfit
 from degp.tabular.columns import PlainColumn
+from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import likelihood_for, method_for, network_for
 from degp.tabular.folders import METADATA, SCHEMA, ModelError, summary
 from degp.tabular.inputs import positional_names
@@ -104,6 +105,7 @@ def _tensors(estimator: Estimator) -> dict[str, Tensor]:
     parts = {
         "ensemble": estimator.ensemble_.state_dict(),
         "likelihood": estimator.likelihood_.state_dict(),
+        "embedding": _embedding_tensors(estimator.embedding_),
         "input_scaling": _scaling_tensors(estimator.input_scaling_),
         "history": _columns(estimator.history_),
         "validation": {"nll": torch.tensor([estimator.validation_nll_], dtype=torch.float64)},
@@ -135,6 +137,7 @@ def _rebuild(kind: type[E], metadata: Mapping[str, Any], tensors: Mapping[str, T
         estimator.config(), likelihood, estimator.ensemble_, estimator.scales_, generator=generator
     )
     estimator.input_scaling_ = _scaling(parts, "input_scaling", metadata["n_features"])
+    estimator.embedding_ = _embedding(parts, metadata["n_features"])
     estimator.validation_nll_ = float(parts["validation"]["nll"].min())
     estimator.history_ = _records(parts.get("history", {}))
     estimator.n_iter_ = len(estimator.history_)
@@ -161,7 +164,7 @@ def _restore_inputs(estimator: Estimator, metadata: Mapping[str, Any]) -> None:
     estimator.n_features_in_ = metadata["n_columns"] if known else len(estimator.preprocessing_.columns)
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    if len(estimator.preprocessing_.features) != metadata["n_features"]:
+    if len(estimator.preprocessing_.features) != estimator.embedding_.num_features:
         raise ModelError(
             f"the preprocessing must compute the {metadata['n_features']} features of the network, but it computes "
             f"{len(estimator.preprocessing_.features)}; fit again"
@@ -279,6 +282,23 @@ def _check_forms(part: str, expected: Mapping[str, Tensor], saved: Mapping[str, 
     difference = misfit(expected, saved, prefix=f"{part}/")
     if difference is not None:
         raise ModelError(f"the tensors must be of the network that {METADATA} describes, but {difference}; fit again")
+
+
+def _embedding_tensors(embedding: Embedding) -> dict[str, Tensor]:
+    ends = {name: torch.tensor(getattr(embedding, name), dtype=torch.float64) for name in ("starts", "ends")}
+    return {"places": torch.tensor(embedding.places, dtype=torch.int64), **ends}
+
+
+def _embedding(parts: Mapping[str, Mapping[str, Tensor]], inputs: int) -> Embedding:
+    """Of a network with so many inputs; models were once saved without any pieces."""
+    saved = parts.get("embedding", _embedding_tensors(Embedding(inputs)))
+    places = saved.get("places", torch.empty(0, dtype=torch.int64))
+    ends = dict.fromkeys(("starts", "ends"), torch.empty(len(places), dtype=torch.float64))
+    _check_forms("embedding", {"places": places, **ends}, saved)
+    D = inputs - len(places)
+    if not all(0 <= place < D for place in places.tolist()):
+        raise ModelError(f"the pieces must be of the {D} features of {METADATA}, but one is of another; fit again")
+    return Embedding(D, *(tuple(saved[name].tolist()) for name in ("places", "starts", "ends")))
 
 
 def _scaling_tensors(scaling: Standardiser) -> dict[str, Tensor]:

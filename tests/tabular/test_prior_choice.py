@@ -1,0 +1,75 @@
+"""The prior of a table: embedded numbers where leave-one-out asks for them, and every candidate on the same rows."""
+
+import pytest
+import torch
+
+from degp.methods import Kind
+from degp.tabular.embedding import Embedding
+from degp.tabular.estimators import DEGPRegressor
+from degp.tabular.fitting import TableConfig
+from degp.tabular.prior_choice import choose_prior
+from degp.typing import Batch
+from tests.fixtures import normal, seeded
+
+ROWS = 150
+CONFIG = TableConfig(hidden_layers=(8, 8))
+
+
+def embedded(function, rows=ROWS):
+    x = torch.rand(rows, 2, dtype=torch.float64, generator=seeded()) * 2 - 1
+    embedding = Embedding.fit(x)
+    y = function(x)[:, None] + 0.05 * normal(rows, 1, seed=1)
+    return Batch(embedding.apply(x), y / y.std()), embedding.groups([0, 1])
+
+
+def thresholds(x):
+    return (x[:, 0] > 0.3).double() * 2 - (x[:, 0] > -0.4).double() + (x[:, 1] > 0.1).double()
+
+
+def smooth(x):
+    return torch.sin(2 * x[:, 0]) + x[:, 1]
+
+
+@pytest.mark.parametrize("function, inputs", [(thresholds, 2 + 2 * 16), (smooth, 2)])
+def test_numbers_are_embedded_where_the_target_has_thresholds(function, inputs):
+    rows, groups = embedded(function)
+    choice = choose_prior(rows, 2, None, CONFIG, groups=groups, generator=seeded())
+    assert len(choice.scales.relevance) == len(choice.process.scales.relevance) == inputs
+
+
+@pytest.mark.parametrize("method", [Kind.DE, Kind.RDE, Kind.RMS])
+def test_baselines_have_the_same_inputs_and_no_process(method):
+    rows, groups = embedded(thresholds)
+    options = {"groups": groups, "generator": seeded()}
+    choice = choose_prior(rows, 2, None, TableConfig(method=method, hidden_layers=(8, 8)), **options)
+    own = choose_prior(rows, 2, None, CONFIG, groups=groups, generator=seeded())
+    assert choice.process is None and choice.scales == own.scales
+
+
+def test_classes_have_a_prior_of_the_features_alone():
+    rows, groups = embedded(smooth)
+    classes = Batch(rows.inputs[:, :2], (rows.targets[:, 0] > 0).long())
+    choice = choose_prior(classes, 2, 2, CONFIG, groups=groups[:2], generator=seeded())
+    assert choice.process is None and len(choice.scales.relevance) == 2
+
+
+def test_scales_are_refined_on_more_rows():
+    """Of 700 rows the first fit sees 512; the evidence that is reported counts them all."""
+    rows, groups = embedded(smooth, rows=700)
+    one = choose_prior(rows, 2, None, CONFIG, groups=groups, generator=seeded())
+    z = one.scales.apply(rows.inputs[:, :2])
+    noisy = one.scales.nngp()(z, z) + one.scales.noise_variance * torch.eye(700)
+    dense = torch.distributions.MultivariateNormal(torch.zeros(700).double(), noisy).log_prob(rows.targets[:, 0])
+    assert one.scales.log_evidence == pytest.approx(float(dense), abs=0.01)
+
+
+def test_the_relevance_of_a_column_includes_its_pieces():
+    x = torch.rand(ROWS, 3, dtype=torch.float64, generator=seeded()) * 2 - 1
+    y = thresholds(x) + 0.05 * normal(ROWS, 1, seed=1)[:, 0]
+    model = DEGPRegressor(hidden_layers=(8, 8), members=2, steps=1, random_state=0).fit(x.numpy(), y.numpy())
+    assert model.embedding_.places
+    squares = [0.0, 0.0, 0.0]
+    for feature, s in zip(model.embedding_.sources, model.relevance_, strict=True):
+        squares[feature] += s**2
+    assert [v**2 for v in model.feature_relevance_.values()] == pytest.approx(squares)
+    assert min(squares[:2]) > 10 * squares[2]
