@@ -64,9 +64,9 @@ def test_the_graph_of_a_regressor_predicts_its_numbers(name):
 
 
 def test_the_graph_and_a_saved_model_embed_numbers_as_the_estimator_does(tmp_path):
-    random = np.random.default_rng(0)
-    X = random.uniform(-1, 1, (150, 2))
-    y = 2.0 * (X[:, 0] > 0.3) - (X[:, 0] > -0.4) + (X[:, 1] > 0.1) + 0.05 * random.standard_normal(150)
+    random = np.random.default_rng(1)
+    X = random.uniform(-1, 1, (400, 2))
+    y = 2.0 * (X[:, 0] > 0.3) - (X[:, 0] > -0.4) + (X[:, 1] > 0.1) + 0.05 * random.standard_normal(400)
     model = DEGPRegressor(**QUICK).fit(X, y)
     assert model.embedding_.places
     with torch.no_grad():
