@@ -76,7 +76,9 @@ class _Members(nn.Module):
     def __init__(self, ensemble: Ensemble, embedding: Embedding, scaling: Standardiser) -> None:
         super().__init__()
         self.embedding = embedding
-        self.centre, self.width = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
+        self.centre, self.width = (
+            nn.Buffer(torch.tensor(values, dtype=torch.float64)) for values in (scaling.mean, scaling.std)
+        )
         self.stacked = copy.deepcopy(ensemble.stacked)
         self.program = None if self.stacked is None else _program(self.stacked)
         self.separate = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
@@ -166,7 +168,9 @@ class _Regression(nn.Module):
         self.numbers = Numbers(estimator.method_, estimator.coefficients_)
         self.served = _Served(estimator.process_) if estimator.process_ and estimator.process_weight_ else None
         scaling = estimator.target_scaling_
-        self.offset, self.unit = (nn.Buffer(torch.tensor(values)) for values in (scaling.mean, scaling.std))
+        self.offset, self.unit = (
+            nn.Buffer(torch.tensor(values, dtype=torch.float64)) for values in (scaling.mean, scaling.std)
+        )
         self.single = estimator.single_target_
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:

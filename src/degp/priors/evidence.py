@@ -20,7 +20,8 @@ DUALS: dict[str, Dual] = {"relu": relu, "erf": erf}  # by the name of the activa
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
 JITTER = 1e-10  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
-LOG_RELEVANCE, LOG_VARIANCE, LOG_NOISE = (-7.0, 3.0), (-4.0, 7.0), (-21.0, 2.0)  # bounds; variances of bias and output
+LOG_RELEVANCE, LOG_BIAS, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds
+LOG_OUTPUT = {"relu": (-4.0, 4.0), "erf": (-4.0, 7.0)}  # ReLU is homogeneous: the relevance scales its outputs as well
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
 BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
 NOISE_MEDIAN, NOISE_SPREAD = 0.01, 4.0  # of the log-normal prior on the noise: a few rows do not prove its absence
@@ -131,7 +132,7 @@ class _Kernel:
 
     def gram(self, x: Float[Tensor, "N D"], log_scales: Float[Tensor, "P"]) -> Float[Tensor, "N N"]:
         """The Gram matrix, differentiable in the scales."""
-        relevance, bias, output, _ = _unpacked(log_scales, self.groups)
+        relevance, bias, output, _ = _unpacked(log_scales, self)
         return _gram(x * relevance, self.depth, bias, output, DIFFERENTIABLE[self.activation])
 
 
@@ -149,10 +150,10 @@ def _fit(
 
     def loss() -> Float[Tensor, ""]:
         optimizer.zero_grad()
-        relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
+        relevance, bias, output, noise = _unpacked(log_scales, kernel)
         gram = kernel.gram(x, log_scales)
         value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
-        wall = WALL * (log_scales - _bounded(log_scales).detach()).square().sum()
+        wall = WALL * (log_scales - _bounded(log_scales, kernel.activation).detach()).square().sum()
         prior = _negative_log_prior(relevance, bias, output, noise) + wall
         ((slope * gram).sum() + noise_slope * noise + prior).backward()
         return value + prior.detach()
@@ -170,14 +171,21 @@ def _packed(scales: Scales | None, groups: Int[Tensor, "D"]) -> list[float]:
     return [math.log(value) for value in (*values, scales.noise_variance)]
 
 
-def _unpacked(log_scales: Tensor, groups: Int[Tensor, "D"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    bounded = _bounded(log_scales).exp()
-    return bounded[:-3][groups], bounded[-3], bounded[-2], bounded[-1]
+def _unpacked(log_scales: Tensor, kernel: _Kernel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    bounded = _bounded(log_scales, kernel.activation).exp()
+    return bounded[:-3][kernel.groups], bounded[-3], bounded[-2], bounded[-1]
 
 
-def _bounded(log_scales: Tensor) -> Tensor:
-    relevance, variances, noise = log_scales[:-3], log_scales[-3:-1], log_scales[-1:]
-    return torch.cat([relevance.clamp(*LOG_RELEVANCE), variances.clamp(*LOG_VARIANCE), noise.clamp(*LOG_NOISE)])
+def _bounded(log_scales: Tensor, activation: str) -> Tensor:
+    relevance, bias, output, noise = log_scales.split([len(log_scales) - 3, 1, 1, 1])
+    return torch.cat(
+        [
+            relevance.clamp(*LOG_RELEVANCE),
+            bias.clamp(*LOG_BIAS),
+            output.clamp(*LOG_OUTPUT[activation]),
+            noise.clamp(*LOG_NOISE),
+        ]
+    )
 
 
 def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor, dual: Dual) -> Float[Tensor, "N N"]:
@@ -235,7 +243,7 @@ def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor, noise: 
 
 
 def _scales(x: Tensor, y: Tensor, weights: Tensor, kernel: _Kernel, log_scales: Tensor) -> Scales:
-    relevance, bias, output, noise = _unpacked(log_scales, kernel.groups)
+    relevance, bias, output, noise = _unpacked(log_scales, kernel)
     gram = kernel.gram(x, log_scales)
     value, _, _ = _negative_log_evidence(gram, y, noise, weights)
     served = noise + JITTER * gram.diagonal().mean()  # what the evidence has conditioned on
