@@ -55,11 +55,13 @@ def _untrained(recipe: Recipe, execution: Execution | None, generator: torch.Gen
 def _method(recipe: Recipe, alpha: float, ensemble: Ensemble, generator: torch.Generator) -> Memberwise | DEGP:
     def functional() -> DEGP:
         likelihood, prior = Categorical(recipe.temperature, learned=True), _prior(recipe.prior, generator)
-        return methods.degp(likelihood, prior, alpha=alpha, beta=recipe.beta, weight_prior=WEIGHT_PRIOR)
+        context = {} if recipe.context is None else {"measurement": recipe.context, "domain": recipe.domain}
+        return methods.degp(likelihood, prior, alpha=alpha, beta=recipe.beta, weight_prior=WEIGHT_PRIOR, **context)
 
-    return Kind(recipe.method).build(
+    method = Kind(recipe.method).build(
         Categorical(), ensemble, WEIGHT_PRIOR, functional=functional, weight=recipe.beta, generator=generator
     )
+    return method if recipe.variant is None else recipe.variant(method)
 
 
 def _prior(networks: PriorNetworks, generator: torch.Generator) -> Prior:
