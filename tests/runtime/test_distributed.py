@@ -290,7 +290,7 @@ REFUSALS = {
     "one member": r"single members are taken from a whole ensemble, .* call whole\(\) on every rank first",
     "twice": "only a whole ensemble of one architecture can be split over ranks, but this one is split already",
     "optimiser": "whose state has the shapes of the weights, but Adafactor has row_var",
-    "captured steps": r"a captured step needs a single rank, but there are 2; pass stepping=Eager\(\)",
+    "captured steps": r"a captured step needs a single replica, but there are 2; pass stepping=Eager\(\)",
     "batches of one": "every replica must have a point of each batch, but there are 2 replicas and batches of 1 points",
 }
 

@@ -172,7 +172,7 @@ class Ensemble(nn.Module):
         Every rank builds the whole ensemble and calls this first; optimisers take the parameters of the result. A
         single rank keeps the ensemble as it is.
         """
-        if mesh.world.size == 1:
+        if mesh.world.alone:
             return self
         if self.mesh is not ALONE or self.stacked is None:
             raise ValueError(
@@ -194,7 +194,7 @@ class Ensemble(nn.Module):
 
         All ranks must call it. For saving, exporting and inspecting members; training and prediction do not need it.
         """
-        if self.mesh.members.size == 1:
+        if self.mesh.members.alone:
             return self
         gathered = self._stack().mapped(lambda own: self.mesh.all_members(own.detach(), len(self)), len(self))
         return self._like(gathered)

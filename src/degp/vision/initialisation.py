@@ -47,6 +47,10 @@ def _untrained(recipe: Recipe, execution: Execution | None, generator: torch.Gen
     def drawn(network: nn.Module) -> nn.Module:
         return WEIGHT_PRIOR.initialise(network, generator=generator)
 
+    if recipe.light is not None:
+        ensemble = recipe.light(drawn(recipe.make_network()), recipe.members, generator)
+        ensemble.execution = execution
+        return ensemble
     backbone = None if recipe.backbone is None else drawn(recipe.backbone.make())
     members = [drawn(recipe.make_network()) for _ in range(recipe.members)]
     return Ensemble(members, backbone=backbone, execution=execution)

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import nn
 
+from degp.ensemble import Ensemble
 from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler
 from degp.methods import Built, Kind
 from degp.priors import WeightPrior
@@ -18,8 +20,10 @@ __all__ = ["WEIGHT_PRIOR", "Backbone", "Cosine", "Milestones", "PriorNetworks", 
 WEIGHT_PRIOR = WeightPrior(weights=2.0, biases=0.01)  # the paper's, for initial weights, penalties and prior networks
 MakeNetwork = Callable[[], nn.Module]
 CROP_AND_FLIP = CropAndFlip()
+EVERYWHERE = BatchAndMeasurement()
 Schedule = Callable[[int, int], float]  # (epoch, epochs) to a factor of the learning rate
 Variant = Callable[[Built], Built]
+Light = Callable[[nn.Module, int, torch.Generator], Ensemble]
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class Recipe:
         backbone: shared by the members, if there is one.
         context: DE-GP's measurement points, made from a normalised batch, such as `context_images()`; None for none.
         domain: where DE-GP's divergence is measured, if there is a context.
+        light: makes light members of one network, such as `rank_one`; None for M networks of their own.
         variant: makes another method of the one that `method` names, if there is one.
     """
 
@@ -108,7 +113,8 @@ class Recipe:
     augmentation: Transform | None = CROP_AND_FLIP
     backbone: Backbone | None = None
     context: MeasurementSampler | None = None
-    domain: Domain = BatchAndMeasurement()
+    domain: Domain = EVERYWHERE
+    light: Light | None = None
     variant: Variant | None = None
 
     def __post_init__(self) -> None:
@@ -130,7 +136,7 @@ class Recipe:
         """The recipe as JSON values, without the functions that make networks; saved runs are compared by it."""
         plain = [field.name for field in fields(self) if field.name not in ("make_network", "prior", "backbone")]
         values = {name: getattr(self, name) for name in plain}
-        if self.domain == BatchAndMeasurement():
+        if self.domain == EVERYWHERE:
             values["domain"] = None  # as in saved runs that have none
         return {name: v if isinstance(v, str | int | float | None) else str(v) for name, v in values.items()} | {
             "prior_draws": self.prior.num_draws,
