@@ -7,6 +7,7 @@ networks see it (normalised) and draws `count` images; no value is read on the h
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +69,7 @@ class SmoothNoise:
         self, inputs: Float[Tensor, "B C H W"], *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "K C H W"]:
         C, H, W = inputs.shape[1:]
-        draw = {"generator": generator, "device": inputs.device, "dtype": inputs.dtype}
+        draw: dict[str, Any] = {"generator": generator, "device": inputs.device, "dtype": inputs.dtype}
         weights = F.normalize(torch.rand(self.count, len(self.cells), **draw), dim=1)
         noise = torch.zeros((), device=inputs.device, dtype=inputs.dtype)
         for cells, weight in zip(self.cells, weights.T, strict=True):
@@ -95,7 +96,7 @@ class ChannelMix:
         self, inputs: Float[Tensor, "B C H W"], *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "K C H W"]:
         C = inputs.shape[1]
-        draw = {"generator": generator, "device": inputs.device, "dtype": inputs.dtype}
+        draw: dict[str, Any] = {"generator": generator, "device": inputs.device, "dtype": inputs.dtype}
         first, second = (inputs[_rows(self.count, inputs, generator)] for _ in range(2))
         rotation = F.normalize(torch.randn(self.count, C, C, **draw), dim=2)
         share = 0.5 + 0.5 * torch.rand(self.count, 1, 1, 1, **draw)

@@ -6,6 +6,7 @@ from torch import nn
 from degp import methods
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical
+from degp.measurement import no_points
 from degp.methods import DEGP, Kind, Memberwise
 from degp.priors import Centred, MonteCarloNNGP, Prior
 from degp.runtime.distributed import ALONE, Mesh
@@ -59,8 +60,15 @@ def _untrained(recipe: Recipe, execution: Execution | None, generator: torch.Gen
 def _method(recipe: Recipe, alpha: float, ensemble: Ensemble, generator: torch.Generator) -> Memberwise | DEGP:
     def functional() -> DEGP:
         likelihood, prior = Categorical(recipe.temperature, learned=True), _prior(recipe.prior, generator)
-        context = {} if recipe.context is None else {"measurement": recipe.context, "domain": recipe.domain}
-        return methods.degp(likelihood, prior, alpha=alpha, beta=recipe.beta, weight_prior=WEIGHT_PRIOR, **context)
+        return methods.degp(
+            likelihood,
+            prior,
+            alpha=alpha,
+            beta=recipe.beta,
+            measurement=recipe.context or no_points,
+            domain=recipe.domain,
+            weight_prior=WEIGHT_PRIOR,
+        )
 
     method = Kind(recipe.method).build(
         Categorical(), ensemble, WEIGHT_PRIOR, functional=functional, weight=recipe.beta, generator=generator
