@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from benchmarks.images import ALPHA, BURST, CLASSES, B, burst, crop_flip_normalise, images_on_gpu, memory_floor
 from benchmarks.timing import in_turns
-from degp import Categorical, Ensemble, MeasurementAlone, methods
+from degp import Categorical, Ensemble, methods
 from degp.nets import lite_resnet_features, resnet
 from degp.priors import MonteCarloNNGP
 from degp.runtime.distributed import ALONE, Mesh, loopback
@@ -38,10 +37,6 @@ def run() -> list[dict[str, Any]]:
             failures[name] = str(error).splitlines()[0]
     milliseconds = in_turns({name: partial(burst, step, BURST) for name, step in steps.items()}, rounds=9)
     rows = [_row(name, {key: time / BURST for key, time in milliseconds.items()}) for name in steps]
-    steps.clear()  # graphs that hold messages must go before the process group
-    if dist.is_initialized():
-        torch.cuda.synchronize()
-        dist.destroy_process_group()
     return rows + [{"step": f"{name}: {reason}"} for name, reason in failures.items()]
 
 
@@ -55,9 +50,6 @@ def _cases(ensemble: Ensemble) -> dict[str, Callable[[], Step]]:
         "DE-GP, prior of 8 layers": partial(captured, partial(_degp, 8)),
         "DE-GP, prior of 8 layers, five networks": partial(captured, partial(_degp, 8, 5)),
         "DE-GP, prior of 8 layers, context": partial(captured, partial(_degp, 8, **context)),
-        "DE-GP, prior of 8 layers, context alone": partial(
-            captured, partial(_degp, 8, domain=MeasurementAlone(), **context)
-        ),
         "DE-GP, prior of 8 layers, uncaptured": partial(_eager, ensemble, partial(_degp, 8), ALONE),
         "DE-GP, prior of 8 layers, torchrun, captured": lambda: captured(partial(_degp, 8), loopback("cuda")),
         "DE-GP, prior of 8 layers, torchrun, uncaptured": lambda: _eager(ensemble, partial(_degp, 8), loopback("cuda")),

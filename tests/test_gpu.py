@@ -5,6 +5,7 @@ no fixed order. CI has no GPU and skips this file; `python -m tests.test_gpu` ru
 """
 
 import copy
+import gc
 import sys
 import tempfile
 import traceback
@@ -148,6 +149,7 @@ def test_steps_that_hold_messages_are_captured():
         assert mesh.sent == 0  # of a ring of one
     finally:
         torch.cuda.synchronize()
+        gc.collect()  # graphs that hold messages must go before the process group
         dist.destroy_process_group()
     assert_close(captured, eager, rtol=1e-6, atol=1e-7)
     assert_close(captured, weights(Captured), rtol=1e-6, atol=1e-7)
