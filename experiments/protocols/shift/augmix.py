@@ -90,9 +90,9 @@ def moved(
         (level * size / 30).trunc() * 2 / size * is_[name] for size, name in ((W, MOVES[3]), (H, MOVES[4]))
     )
     across = torch.stack(
-        [angle.cos(), angle.sin() + shear_x, shear_x + shift_x], -1
+        [angle.cos(), -angle.sin() + shear_x, shear_x + shift_x], -1
     )  # shears leave the corner in place
-    down = torch.stack([-angle.sin() + shear_y, angle.cos(), shear_y + shift_y], -1)
+    down = torch.stack([angle.sin() + shear_y, angle.cos(), shear_y + shift_y], -1)
     grid = F.affine_grid(torch.stack([across, down], 1), list(x.shape), align_corners=False)
     shifted = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return torch.where(((chosen >= 0) & (chosen < len(MOVES))).view(-1, 1, 1, 1), shifted, x)
