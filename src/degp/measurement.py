@@ -153,7 +153,7 @@ class BatchAndMeasurement:
 class MeasurementAlone:
     """X̃ = X_ν: the divergence leaves the fit on the data alone, and is no longer that of the evidence bound.
 
-    theory/context.md (5)
+    theory/context.md (4)
     """
 
     def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
