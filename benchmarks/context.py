@@ -28,30 +28,45 @@ def run() -> list[dict[str, Any]]:
     """Milliseconds per step; each divided by DE's, and with context images by the same without."""
     torch.backends.cudnn.benchmark = True
     ensemble = Ensemble(lambda: resnet(20, CLASSES), M, execution=Compiled(Grouped())).cuda()  # compiled once for all
+    rows = _measured(_on_one_rank, ensemble)
+    for row in rows:
+        print(row, flush=True)  # not lost, if messages hang
+    return rows + _measured(_on_many_ranks, ensemble)
+
+
+Cases = Callable[[Ensemble], dict[str, Callable[[], Step]]]  # steps by name, each made and captured when it is called
+
+
+def _measured(cases: Cases, ensemble: Ensemble) -> list[dict[str, Any]]:
     steps: dict[str, Step] = {}
     failures: dict[str, str] = {}
-    for name, make in _cases(ensemble).items():
+    for name, make in cases(ensemble).items():
         try:
             steps[name] = make()
         except Exception as error:  # what cannot be captured is part of the table
             failures[name] = str(error).splitlines()[0]
-    milliseconds = in_turns({name: partial(burst, step, BURST) for name, step in steps.items()}, rounds=9)
-    rows = [_row(name, {key: time / BURST for key, time in milliseconds.items()}) for name in steps]
+    times = in_turns({name: partial(burst, step, BURST) for name, step in steps.items()}, rounds=9)
+    rows = [_row(name, {key: time / BURST for key, time in times.items()}) for name in steps]
     return rows + [{"step": f"{name}: {reason}"} for name, reason in failures.items()]
 
 
-def _cases(ensemble: Ensemble) -> dict[str, Callable[[], Step]]:
-    """Steps to measure, by name; each is made, and captured, when it is called."""
-    context = {"measurement": context_images(COUNT)}
+def _on_one_rank(ensemble: Ensemble) -> dict[str, Callable[[], Step]]:
     captured = partial(_captured, ensemble)
     return {
         "DE": partial(captured, lambda: methods.de(Categorical(learned=True))),
         "DE-GP, prior of 20 layers": partial(captured, partial(_degp, 20)),
         "DE-GP, prior of 8 layers": partial(captured, partial(_degp, 8)),
         "DE-GP, prior of 8 layers, five networks": partial(captured, partial(_degp, 8, 5)),
-        "DE-GP, prior of 8 layers, context": partial(captured, partial(_degp, 8, **context)),
+        "DE-GP, prior of 8 layers, context": partial(captured, partial(_degp, 8, measurement=context_images(COUNT))),
         "DE-GP, prior of 8 layers, uncaptured": partial(_eager, ensemble, partial(_degp, 8), ALONE),
-        "DE-GP, prior of 8 layers, torchrun, captured": lambda: captured(partial(_degp, 8), loopback("cuda")),
+    }
+
+
+def _on_many_ranks(ensemble: Ensemble) -> dict[str, Callable[[], Step]]:
+    return {
+        "DE-GP, prior of 8 layers, torchrun, captured": lambda: _captured(
+            ensemble, partial(_degp, 8), loopback("cuda")
+        ),
         "DE-GP, prior of 8 layers, torchrun, uncaptured": lambda: _eager(ensemble, partial(_degp, 8), loopback("cuda")),
     }
 
@@ -66,7 +81,7 @@ def _row(name: str, milliseconds: dict[str, float]) -> dict[str, Any]:
     return {
         "step": name,
         "ms": time,
-        "ratio to DE": time / milliseconds.get("DE", time),
+        "ratio to DE": time / milliseconds["DE"] if "DE" in milliseconds else "",
         "ratio to no context": time / without if without and "context" in name else "",
         "× the floor by memory traffic": time / memory_floor(20, M),
     }
@@ -75,7 +90,7 @@ def _row(name: str, milliseconds: dict[str, float]) -> dict[str, Any]:
 def _state(ensemble: Ensemble, method: methods.Built, mesh: Mesh) -> TrainState:
     own = Ensemble(ensemble._stack(), execution=ensemble.execution)  # the same weights and compiled network
     own.mesh = mesh
-    rate = torch.tensor(0.01, device="cuda")
+    rate = torch.tensor(1e-3, device="cuda")
     weights = torch.optim.SGD(own.parameters(), lr=rate, momentum=0.9, fused=True)
     generator = torch.Generator("cuda").manual_seed(1)
     return TrainState(own, method, [weights, adam(list(method.parameters()), 1e-3)], [], generator)

@@ -117,7 +117,7 @@ def test_context_points_are_captured_too():
         {"measurement": Unlabelled(images().inputs.cpu(), 5, normalise)},
     ):
         captured, eager = (
-            trained(kind(transform()), Compiled(Grouped()), method=functional(**options)) for kind in (Captured, Eager)
+            trained(kind(transform()), Grouped(), method=functional(**options)) for kind in (Captured, Eager)
         )
         assert_close(captured, eager, rtol=1e-6, atol=1e-7)
 

@@ -63,7 +63,7 @@ class _Exposed(Memberwise):
         plain = super().loss(outputs[:, :B], weights, batch, prepared, generator=generator)
         if not self.settings.weight:
             return plain
-        exposure = -F.log_softmax(outputs[:, B:].float(), dim=-1).mean((1, 2)).sum()
+        exposure = -F.log_softmax(_single(outputs[:, B:]), dim=-1).mean((1, 2)).sum()
         terms = {**plain.terms, "exposure": exposure.detach() / len(outputs)}
         return Loss(plain.total + self.settings.weight * exposure, terms)
 
@@ -82,8 +82,13 @@ class _LogitNorm(Memberwise):
         *,
         generator: torch.Generator | None = None,
     ) -> Loss:
-        directions = F.normalize(outputs.float(), dim=-1, eps=1e-7) / self.settings.temperature
+        directions = F.normalize(_single(outputs), dim=-1, eps=1e-7) / self.settings.temperature
         return super().loss(directions, weights, batch, prepared, generator=generator)
+
+
+def _single(outputs: Tensor) -> Tensor:
+    """In float32 at least: half precision is for networks only."""
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
 def _memberwise(method: Built) -> Memberwise:

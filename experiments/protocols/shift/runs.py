@@ -7,6 +7,7 @@ The first word is the method with its members, the others change it, in any orde
 | `de`, `rde`, `rms`, `degp` | ten whole networks |
 | `heads` | DE-GP heads on one network; `heads_rde` for rDE |
 | `rankone` | DE-GP members that differ by rank-one factors of one network (BatchEnsemble); `rankone_rde` for rDE |
+| `dropout` | MC dropout: passes of one network trained as rDE |
 | `a0.01` | α of DE-GP, as in the paper: the weight of the divergence; Bayes' is 0.0028 |
 | `b0.1` | β, the weight of the penalty |
 | `p8` | layers of the prior's networks |
@@ -39,6 +40,7 @@ from experiments import cifar10, cifar10_sharing
 from experiments.protocols.image_runs import Run
 from experiments.protocols.shift.augmix import AugMix
 from experiments.protocols.shift.controls import Exposed, LogitNorm
+from experiments.protocols.shift.dropout import dropout_resnet
 
 CONTEXTS: dict[str, Callable[[int], MeasurementSampler]] = {
     "context": context_images,
@@ -102,6 +104,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "heads_rde": {"method": Kind.RDE, "beta": 0.1},
     "rankone": {"method": Kind.DEGP, "alpha": 0.003, "beta": 0.1},
     "rankone_rde": {"method": Kind.RDE, "beta": 0.1},
+    "dropout": {"method": Kind.RDE, "beta": 0.1, "members": 1},
 }
 
 
@@ -143,6 +146,8 @@ def _members(method: str, network: str, epochs: int) -> Recipe:
     if method.startswith("heads"):
         return replace(cifar10_sharing.recipe("degp", epochs), **settings)
     recipe = replace(cifar10.recipe(network, "degp", epochs), **settings)
+    if method == "dropout":
+        return replace(recipe, make_network=partial(dropout_resnet, cifar10.NETWORKS[network][0], 10))
     return replace(recipe, light=RankOneMembers()) if method.startswith("rankone") else recipe
 
 
@@ -163,7 +168,8 @@ def _context(words: Words, count: int) -> str:
 
 def _control(words: Words) -> str | None:
     names = {"exposed": "outlier exposure", "seen": "images seen", "logitnorm": "LogitNorm"}
-    found = [names[flag] for flag in names if flag in words.flags]
+    found = ["MC dropout"] if words.method == "dropout" else []
+    found += [names[flag] for flag in names if flag in words.flags]
     return " + ".join(found) or None
 
 

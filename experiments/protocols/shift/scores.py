@@ -15,6 +15,7 @@ from degp.vision import Calibrated, Trained, class_scores, ood_scores
 from experiments.data.corruptions import CORRUPTIONS, corrupt
 from experiments.protocols.assessment import assess
 from experiments.protocols.image_runs import Evaluation, evaluate_curves
+from experiments.protocols.shift.dropout import read
 from experiments.protocols.shift.sets import Images, ShiftSets, validation_shifts
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
@@ -53,7 +54,7 @@ class OnValidation:
     """Scores to choose by; test images, their corruptions and the OOD sets to report are not looked at."""
 
     def __call__(self, trained: Trained, sets: ShiftSets) -> Evaluation:
-        calibrated, scores = chosen_by(trained, sets)
+        _, scores = chosen_by(read(trained), sets)
         return Evaluation(scores, evaluate_curves(trained))
 
 
@@ -65,8 +66,9 @@ class OnEverything:
     keep: Callable[[list[dict[str, Any]]], None]
 
     def __call__(self, trained: Trained, sets: ShiftSets) -> Evaluation:
+        trained = read(trained)
         calibrated, scores = chosen_by(trained, sets)
-        assessment = assess(trained, sets)
+        assessment = assess(trained, sets, calibrated=calibrated)
         test = trained.outputs(sets.test.inputs)
         scores |= assessment.scores | _selective(calibrated, test, sets) | _detection(calibrated, trained, test, sets)
         rows = self._rows(calibrated, trained, sets)
