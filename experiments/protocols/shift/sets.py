@@ -101,9 +101,6 @@ def validation_shifts(images: Images) -> dict[str, Images]:
     return {
         "occlusion": images.masked_fill(hidden, 0),
         "quarter_turn": images.rot90(1, (2, 3)),
-        "inversion": 255 - images,
         "stripes": images.masked_fill((down % 4 < 2)[:, None], 0),
-        "close_up": F.interpolate(images[:, :, H // 4 : -H // 4, W // 4 : -W // 4].float(), (H, W), mode="bilinear").to(
-            torch.uint8
-        ),
+        "two_bits": images // 64 * 85,
     }
