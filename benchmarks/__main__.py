@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    context,
     convolutions,
     decisions,
     divergence,
@@ -35,12 +36,13 @@ BENCHMARKS = {
     "tables": tables,
     "decisions": decisions,
     "images": images,
+    "context": context,
     "convolutions": convolutions,
     "tiles": tiles,
     "shipping": shipping,
     "ranks": ranks,
 }
-NEED_A_GPU = ("images", "convolutions", "tiles")
+NEED_A_GPU = ("images", "context", "convolutions", "tiles")
 
 
 def main(

@@ -53,13 +53,13 @@ def _resnets(depth: int) -> Case:
     return Case(
         f"ResNet-{depth} × 10",
         lambda: resnet(depth, CLASSES),
-        _images,
+        images_on_gpu,
         _on_images,
-        _crop_flip_normalise,
+        crop_flip_normalise,
         members=10,
         # the others take minutes to compile for deep networks
         strategies=(Compiled(Grouped()), Compiled(Vmap()), Grouped())[: 3 if depth == 20 else 1],
-        floor=_floor(depth, 10),
+        floor=memory_floor(depth, 10),
         methods=(*METHODS, FEWER_DRAWS),
     )
 
@@ -86,7 +86,7 @@ def _compare(case: Case) -> list[dict[str, Any]]:
                 steps[name], lengths[name] = _captured(case, strategy, method), BURST
             except Exception as error:  # what a strategy cannot do is part of the table
                 failures[name] = str(error).splitlines()[0]
-    bursts = {name: partial(_burst, step, lengths[name]) for name, step in steps.items()}
+    bursts = {name: partial(burst, step, lengths[name]) for name, step in steps.items()}
     milliseconds = {name: time / lengths[name] for name, time in in_turns(bursts, rounds=9).items()}
     loop = milliseconds["DE, loop, eager"]
     rows = [
@@ -102,20 +102,20 @@ def _compare(case: Case) -> list[dict[str, Any]]:
     return rows + [{"step": f"{case.name}: {name}: {reason}"} for name, reason in failures.items()]
 
 
-def _burst(step: Step, count: int) -> None:
+def burst(step: Step, count: int) -> None:
     """Consecutive steps, as in training: a step is queued while the previous one runs."""
     for _ in range(count):
         step()
 
 
-def _floor(depth: int, members: int) -> float:
+def memory_floor(depth: int, members: int) -> float:
     """Milliseconds to move the activations: about 15 passes over them, in bf16."""
     count = (depth - 2) // 6
     activations = 32 * 32 * 16 * (2 * count + 1) + 16 * 16 * 32 * 2 * count + 8 * 8 * 64 * 2 * count
     return 1e3 * 15 * 2 * activations * B * members / BANDWIDTH
 
 
-def _images() -> Batch:
+def images_on_gpu() -> Batch:
     generator = torch.Generator("cuda").manual_seed(0)
     images = torch.randint(256, (ROWS, 3, 32, 32), dtype=torch.uint8, device="cuda", generator=generator)
     return Batch(images, torch.randint(CLASSES, (ROWS,), device="cuda", generator=generator))
@@ -142,7 +142,7 @@ def _on_rows(name: str) -> Module:
     return methods.degp(likelihood, NNGP(2), alpha=ALPHA).cuda()
 
 
-def _crop_flip_normalise() -> Transform:
+def crop_flip_normalise() -> Transform:
     crop, normalise = CropAndFlip(), Normalise(*CIFAR10_SCALE, channels_last=True).cuda()
     return lambda images, generator: normalise(crop(images, generator))
 

@@ -23,8 +23,8 @@ RANKS, ROUNDS = (1, 2, 4), 3
 
 # Assumptions of the model. Milliseconds are measured on one H200, in bf16 and captured (`images` in README.md): a
 # member's step, the loss of ten members forward and backward, and, for the forward pass of ten prior networks, the
-# whole difference between a step of DE-GP and one of DE. On many ranks steps are not captured, hence slower, and the
-# share of replicated work is smaller than modelled.
+# whole difference between a step of DE-GP and one of DE. With several replicas steps are not captured, hence slower,
+# and the share of replicated work is smaller than modelled.
 NETWORKS = {"ResNet-20": (0.444, 270_000), "ResNet-56": (1.21, 850_000)}  # ms per member and step, weights
 LOSS, PRIOR = 0.025, 0.83  # ms per member, since it grows with M; ms
 CLASSES, IMAGES = 10, 128

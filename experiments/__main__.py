@@ -17,6 +17,7 @@ from experiments import (
     cifar10_corruptions,
     cifar10_prior,
     cifar10_sharing,
+    cifar10_shift,
     cifar100,
     data_sets,
     fmnist,
@@ -45,6 +46,7 @@ app.command(name="cifar10_corruptions")(cifar10_corruptions.main)
 app.command(name="cifar10_sharing")(cifar10_sharing.main)
 app.command(name="cifar10_alpha")(cifar10_alpha.main)
 app.command(name="cifar10_prior")(cifar10_prior.main)
+app.command(name="cifar10_shift")(cifar10_shift.main)
 app.command(name="cifar100")(cifar100.main)
 app.add_typer(data_sets.app, name="data")
 

@@ -70,7 +70,7 @@ def planned(
         for seed in options.whole_numbers(seeds)
         for method in options.chosen(methods, METHODS)
     ]
-    return [_with_tiny_backbone(run) for run in smoke_runs(runs)] if smoke else runs
+    return [with_tiny_backbone(run) for run in smoke_runs(runs)] if smoke else runs
 
 
 def recipe(method: str, epochs: int = 200) -> Recipe:
@@ -84,6 +84,7 @@ def recipe(method: str, epochs: int = 200) -> Recipe:
     )
 
 
-def _with_tiny_backbone(run: Run) -> Run:
+def with_tiny_backbone(run: Run) -> Run:
+    """The run with a tiny backbone and heads, for smoke runs."""
     backbone = Backbone(tiny_features, BACKBONE_RATE)
     return replace(run, recipe=replace(run.recipe, make_network=partial(mlp, 16, (8,), 10), backbone=backbone))

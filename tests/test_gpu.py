@@ -5,29 +5,34 @@ no fixed order. CI has no GPU and skips this file; `python -m tests.test_gpu` ru
 """
 
 import copy
+import gc
 import sys
 import tempfile
 import traceback
 import warnings
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from degp import Batch, Categorical, Ensemble, fit, methods
+from degp import Batch, Categorical, Ensemble, MeasurementAlone, Unlabelled, fit, methods
 from degp.decisions.bandits import AgentConfig, EnsembleAgent, EpsilonGreedy, Problem, ThompsonSampling
 from degp.methods import Kind
 from degp.nets import lite_resnet_features, mlp, resnet, resnet_features
 from degp.priors import NNGP, Centred, MonteCarloNNGP
 from degp.runtime import streams
+from degp.runtime.distributed import loopback
 from degp.runtime.execution import Compiled, CompiledForTraining, Grouped, Loop, compiled_forward
 from degp.runtime.execution.layers import as_product, strided_by_blocks
 from degp.runtime.kernels import chains, narrow
 from degp.runtime.streams import SideStream
 from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.training import Captured, Checkpoints, Eager, History, Plan, TrainState, graphs
-from degp.vision import PriorNetworks, Recipe, Trained, initialise, train
+from degp.vision import PriorNetworks, Recipe, Trained, context_images, initialise, train
 from degp.vision.augmentation import CIFAR10_SCALE, CropAndFlip, Normalise
+from experiments.protocols.shift.augmix import AugMix
+from experiments.protocols.shift.controls import Exposed
 
 HAS_GPU = torch.cuda.is_available()
 if HAS_GPU:
@@ -59,13 +64,13 @@ def members(strategy):
     return Ensemble(lambda: resnet(8, 4), 3, execution=strategy).cuda().double()
 
 
-def functional(around=lambda prior: prior):
+def functional(around=lambda prior: prior, **options):
     prior = around(MonteCarloNNGP(lite_resnet_features(8), execution=Grouped()))
-    return methods.degp(Categorical(0.5, learned=True), prior, alpha=0.4, beta=0.1).cuda().double()
+    return methods.degp(Categorical(0.5, learned=True), prior, alpha=0.4, beta=0.1, **options).cuda().double()
 
 
-def transform():
-    crop, normalise = CropAndFlip(), Normalise((0.5,) * 3, (0.25,) * 3, channels_last=True).cuda()
+def transform(crop=CropAndFlip()):
+    normalise = Normalise((0.5,) * 3, (0.25,) * 3, channels_last=True).cuda()
     return lambda pixels, generator: normalise(crop(pixels, generator)).double()
 
 
@@ -102,6 +107,52 @@ def test_a_captured_step_of_de_is_the_eager_step():
 def test_a_centred_prior_is_captured_too():
     captured, eager = (trained(kind(transform()), Grouped(), method=functional(Centred)) for kind in (Captured, Eager))
     assert_close(captured, eager, rtol=1e-6, atol=1e-7)
+
+
+def test_context_points_are_captured_too():
+    normalise = Normalise((0.5,) * 3, (0.25,) * 3, channels_last=True)
+    for options in (
+        {"measurement": context_images(9)},
+        {"measurement": context_images(9), "domain": MeasurementAlone()},
+        {"measurement": Unlabelled(images().inputs.cpu(), 5, normalise)},
+    ):
+        captured, eager = (
+            trained(kind(transform()), Grouped(), method=functional(**options)) for kind in (Captured, Eager)
+        )
+        assert_close(captured, eager, rtol=1e-6, atol=1e-7)
+
+
+def test_outlier_exposure_and_augmix_are_captured_too():
+    def exposed():
+        return Exposed(context_images(9))(methods.de(Categorical(0.5, learned=True))).cuda().double()
+
+    crop = AugMix()
+    captured, eager = (
+        trained(kind(transform(crop), **even), Grouped(), method=exposed())
+        for kind, even in ((Captured, {}), (Eager, {"even": True}))
+    )
+    assert_close(captured, eager, rtol=1e-6, atol=1e-7)
+
+
+def test_steps_that_hold_messages_are_captured():
+    """A process group of one that sends to itself, by NCCL."""
+
+    def weights(kind, mesh=None):
+        ensemble, method = members(Grouped()), functional()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="steps run eagerly")
+            return trained(kind(transform()), ensemble=ensemble.split(mesh) if mesh else ensemble, method=method)
+
+    try:
+        mesh = loopback("cuda")
+        captured, eager = weights(Captured, mesh), weights(Eager, mesh)
+        assert mesh.sent == 0  # of a ring of one
+    finally:
+        torch.cuda.synchronize()
+        gc.collect()  # graphs that hold messages must go before the process group
+        dist.destroy_process_group()
+    assert_close(captured, eager, rtol=1e-6, atol=1e-7)
+    assert_close(captured, weights(Captured), rtol=1e-6, atol=1e-7)
 
 
 def test_a_compiled_backbone_trains_as_a_plain_one():

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from degp import BatchRegion, UniformBox, no_points
+from degp import BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
+from degp.measurement import BatchAndMeasurement, Domain
 
 
 def test_points_are_uniform_over_the_box(generator):
@@ -40,3 +41,41 @@ def test_a_box_with_low_above_high_is_refused():
 def test_count_must_be_positive(make):
     with pytest.raises(ValueError, match="must be at least 1, but it is 0; use no_points"):
         make(0)
+
+
+def test_combined_points_are_those_of_each_in_turn():
+    inputs, parts = torch.zeros(3, 2), (UniformBox(0.0, 1.0, 2), UniformBox(2.0, 3.0, 4))
+    points = Combined(parts)(inputs, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    assert_close(points, torch.cat([part(inputs, generator=generator) for part in parts]), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="at least one sampler to combine"):
+        Combined(())
+
+
+def test_unlabelled_points_are_drawn_from_their_set(generator):
+    points = torch.arange(10, dtype=torch.uint8)[:, None]
+    drawn = Unlabelled(points, 10_000, lambda rows: rows / 2)(torch.zeros(3, 1), generator=generator)
+    assert drawn.dtype == torch.float32
+    counts = (2 * drawn).long().flatten().bincount()
+    assert len(counts) == 10 and (counts - 1000).abs().max() < 5 * 30
+
+
+def test_unlabelled_points_move_with_a_module_and_are_not_saved():
+    sampler = Unlabelled(torch.zeros(4, 2, dtype=torch.uint8), 2)
+    assert sampler.to("meta").points.is_meta and not sampler.state_dict()
+    assert repr(sampler) == "Unlabelled((4, 2), 2)"
+    with pytest.raises(ValueError, match="at least one unlabelled point, but there is none"):
+        Unlabelled(torch.zeros(0, 2), 3)
+
+
+@pytest.mark.parametrize("domain", [BatchAndMeasurement(), MeasurementAlone()])
+def test_the_rows_of_a_domain_are_the_places_of_its_points(domain):
+    inputs, measurement = torch.randn(5, 2), torch.randn(3, 2)
+    joint = torch.cat([inputs, measurement])
+    assert isinstance(domain, Domain)
+    assert_close(domain.points(inputs, measurement), joint[domain.rows(5)], rtol=0, atol=0)
+
+
+def test_measurement_points_alone_must_be_some():
+    with pytest.raises(ValueError, match="on measurement points alone needs some, but there is none; pass measurement"):
+        MeasurementAlone().points(torch.zeros(3, 2), torch.zeros(0, 2))

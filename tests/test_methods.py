@@ -15,6 +15,7 @@ from degp import (
     Ensemble,
     Gaussian,
     HeteroscedasticGaussian,
+    MeasurementAlone,
     UniformBox,
     batch_loss,
     ensemble_posterior,
@@ -221,15 +222,11 @@ def test_members_and_temperature_scaled_together_change_the_loss_by_its_law(M, N
     assert_close(slope(data), -lam / tau**2 * (1 - p.square().sum(-1)).mean(0).sum(), rtol=0.03, atol=1e-4)
 
 
-class BatchNormWithoutStatistics(nn.BatchNorm1d):
-    def __init__(self, width):
-        super().__init__(width, track_running_stats=False)
-
-
-@pytest.mark.parametrize("norm", [nn.BatchNorm1d, BatchNormWithoutStatistics, nn.LayerNorm])
-def test_measurement_points_do_not_change_outputs_on_the_data(norm):
+@pytest.mark.parametrize("norm, training", [(nn.BatchNorm1d, False), (nn.LayerNorm, True), (nn.LayerNorm, False)])
+def test_measurement_points_do_not_change_outputs_on_the_data(norm, training):
+    """But for BatchNorm in training, whose statistics are those of all points."""
     torch.manual_seed(0)
-    ensemble = Ensemble(lambda: nn.Sequential(nn.Linear(2, 5), norm(5), nn.Linear(5, 2)), 4).double()
+    ensemble = Ensemble(lambda: nn.Sequential(nn.Linear(2, 5), norm(5), nn.Linear(5, 2)), 4).double().train(training)
     batch, box = small_batch(), UniformBox(5.0, 9.0, 7)
     before = {name: value.clone() for name, value in ensemble.state_dict().items()}
     states, losses = [], []
@@ -248,6 +245,24 @@ def test_measurement_points_reach_the_divergence():
         for measurement in (no_points, UniformBox(5.0, 9.0, 7))
     )
     assert more > few + 1
+
+
+def test_the_divergence_on_measurement_points_alone_is_that_of_the_marginals():
+    """One q, with one λ for all points: the data term is the same, the divergence that of its marginal there."""
+    ensemble, batch = small_ensemble(), small_batch()
+    options = {"alpha": 0.7, "measurement": UniformBox(-2.0, 2.0, 5)}
+    alone = degp(Gaussian(), NNGP(1), domain=MeasurementAlone(), **options)
+    points = alone.measurement(batch.inputs, generator=seeded())
+    q = ensemble_posterior(ensemble(torch.cat([batch.inputs, points]))).marginal(slice(6, None))
+    gram = NNGP(1).kernel()(points, points)
+    p = KroneckerGaussian(torch.linalg.cholesky(gram + 0.05 * gram.diagonal().mean() * torch.eye(5)), 2)
+    loss = batch_loss(ensemble, batch, alone, generator=seeded())
+    joint = batch_loss(ensemble, batch, degp(Gaussian(), NNGP(1), **options), generator=seeded())
+    assert_close(loss.terms["kl"], kl_divergence(q, p))
+    assert_close(loss.terms["data"], joint.terms["data"])
+    assert loss.terms["kl"] < joint.terms["kl"]  # the divergence of marginals never exceeds that of the joint
+    expected = len(ensemble) * (loss.terms["data"] + 0.7 / batch.population * loss.terms["kl"])
+    assert_close(loss.total, expected)
 
 
 def test_draws_come_from_the_generator():

@@ -17,7 +17,7 @@ PUBLIC = {
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
         *{"AverageEigenvalue", "PointwiseAverage", "ensemble_posterior"},
-        *{"UniformBox", "BatchRegion", "no_points"},
+        *{"UniformBox", "BatchRegion", "Combined", "Unlabelled", "MeasurementAlone", "no_points"},
         *{"ClassPredictive", "RegressionPredictive"},
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },
@@ -57,7 +57,8 @@ PUBLIC = {
         *{"error_versus_uncertainty", "ErrorUncertaintyCurve"},
     },
     "degp.runtime.distributed": {
-        *{"start", "current", "launched", "Mesh", "ALONE", "Group", "StepSizes", "RanksDiffer", "require_same"},
+        *{"start", "current", "launched", "loopback", "Mesh", "ALONE", "Group"},
+        *{"StepSizes", "RanksDiffer", "require_same"},
     },
     "degp.runtime.execution": {
         *{"Execution", "Vmap", "Loop", "Grouped", "Recomputed", "Compiled", "CompiledForTraining", "by_name"},
@@ -80,6 +81,7 @@ PUBLIC = {
     "degp.vision": {
         *{"Recipe", "Backbone", "PriorNetworks", "Cosine", "Milestones", "WEIGHT_PRIOR"},
         *{"train", "initialise", "Trained", "weight_norm", "save_members", "load_members", "has_members"},
+        *{"context_images", "PatchShuffle", "SmoothNoise", "ChannelMix"},
         *{"fit_temperatures", "TemperatureScaled", "PooledTemperature", "TwoTemperatures", "Calibrated"},
         *{"class_scores", "ood_scores", "error_curve"},
     },

@@ -18,17 +18,22 @@ class Assessment:
     error_curve: ErrorUncertaintyCurve | None
 
 
-def assess(trained: Trained, sets: ImageSets, *, batch_size: int | None = None) -> Assessment:
+def assess(
+    trained: Trained, sets: ImageSets, *, calibrated: Calibrated | None = None, batch_size: int | None = None
+) -> Assessment:
     """Scores on the test images, at temperatures fitted on the validation images.
 
     `accuracy`, `nll`, `ece`; `nll_unfitted` and `ece_unfitted` uncalibrated, at the temperature of training;
     `nll_calibrated` and `ece_calibrated` by `TwoTemperatures`, which are `temperature_functions` and
     `temperature_average`; `accuracy_validation` and `nll_validation`, for model selection; `member_accuracy`, the
     members' mean; `constant_share`; `temperature` and `temperature_trained`; and `ood_scores`.
+
+    Args:
+        calibrated: at temperatures that are fitted already.
     """
     validation, test = (trained.outputs(part.inputs, batch_size=batch_size) for part in (sets.validation, sets.test))
     labels = sets.test.targets
-    calibrated = Calibrated.fitted(trained.method, validation, sets.validation.targets)
+    calibrated = calibrated or Calibrated.fitted(trained.method, validation, sets.validation.targets)
     predict = calibrated.one_temperature
     held_out = class_scores(predict(validation).probabilities, sets.validation.targets)
     scores = calibrated.scores(test, labels) | {

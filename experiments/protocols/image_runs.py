@@ -16,6 +16,7 @@ import torch
 import typer
 
 from degp.methods import Kind
+from degp.metrics import ErrorUncertaintyCurve
 from degp.report import environment, load_results, save_results
 from degp.report.figures import save_figure
 from degp.report.results import require_fields
@@ -119,6 +120,9 @@ class Run:
     prior: str
     recipe: Recipe
     seed: int
+    context: str | None = None  # None for none
+    augmentation: str | None = None  # None for crops and flips
+    control: str | None = None  # what the recipe's variant is
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -127,7 +131,7 @@ class Run:
         functional = method is Kind.DEGP
         return {
             "network": self.network,
-            "method": method.label,
+            "method": method.label if self.control is None else f"{method.label} + {self.control}",
             "alpha": self.recipe.alpha if functional else None,
             "beta": self.recipe.beta,
             "prior": self.prior if functional else None,
@@ -135,6 +139,8 @@ class Run:
             "members": self.recipe.members,
             "epochs": self.recipe.epochs,
             "seed": self.seed,
+            "context": self.context,
+            "augmentation": self.augmentation,
         }
 
     @property
@@ -158,6 +164,11 @@ Evaluate = Callable[[Trained, ImageSets], Evaluation]
 def evaluate(trained: Trained, sets: ImageSets) -> Evaluation:
     """All scores, with the curves of training and of error against uncertainty."""
     assessment = assess(trained, sets)
+    return Evaluation(assessment.scores, evaluate_curves(trained, assessment.error_curve))
+
+
+def evaluate_curves(trained: Trained, curve: ErrorUncertaintyCurve | None = None) -> dict[str, Line]:
+    """The curves of training, and of error against uncertainty where there is one."""
     history = trained.history
     curves: dict[str, Line] = {
         "weight norm": (history.column("epoch"), history.column("validation/weight_norm")),
@@ -166,10 +177,9 @@ def evaluate(trained: Trained, sets: ImageSets) -> Evaluation:
     if trained.likelihood.log_temperature.requires_grad:
         temperatures = history.column("validation/temperature")
         curves["log temperature"] = (history.column("epoch"), [math.log10(temperature) for temperature in temperatures])
-    curve = assessment.error_curve
     if curve is not None:
         curves["error by uncertainty"] = (curve.threshold.tolist(), curve.error.tolist())
-    return Evaluation(assessment.scores, curves)
+    return curves
 
 
 def run_experiment(
@@ -267,13 +277,14 @@ def draw_curves(place: Place, figures: Mapping[str, tuple[str, str]]) -> None:
 
 
 def label(facts: Mapping[str, Any]) -> str:
-    """The method, and for DE-GP its weights, with its prior and initial temperature where they are unusual."""
+    """The method, and for DE-GP its weights, with all that is unusual: prior, initial temperature, context, images."""
+    unusual = "".join(f", {facts[key]}" for key in ("context", "augmentation") if facts.get(key))
     if facts["alpha"] is None:
-        return facts["method"]
+        return f"{facts['method']}{unusual}"
     prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
     temperature = facts.get("temperature_start", 1)
     start = "" if temperature == 1 else f", τ from {temperature:g}"
-    return f"{facts['method']} α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}{start}"
+    return f"{facts['method']} α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}{start}{unusual}"
 
 
 def display(name: str) -> str:
@@ -315,7 +326,8 @@ def _add(place: Place, run: Run, trained: Trained, evaluation: Evaluation) -> No
     write_json(place.out / "curves.json", curves)
     config = run.recipe.describe() | {"network": run.network}
     save_results(place.out, config=config, records=[*records_in(place), record])
-    typer.echo("  " + "  ".join(f"{display(key)} {evaluation.scores[key]:.4f}" for key in SCORES))
+    shown = [key for key in SCORES if key in evaluation.scores]
+    typer.echo("  " + "  ".join(f"{display(key)} {evaluation.scores[key]:.4f}" for key in shown))
 
 
 def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:

@@ -10,7 +10,7 @@ from degp.ensemble import Ensemble, lora, rank_one
 from degp.features import cache_features
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
 from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
-from degp.measurement import BatchRegion, UniformBox, no_points
+from degp.measurement import BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
 from degp.methods import batch_loss
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
 from degp.prediction import predict
@@ -39,6 +39,7 @@ __all__ = [
     "Checkpoints",
     "ClassPredictive",
     "Coefficients",
+    "Combined",
     "EachStep",
     "EarlyStopping",
     "Ensemble",
@@ -48,12 +49,14 @@ __all__ = [
     "KroneckerGaussian",
     "Loss",
     "LowRankGaussian",
+    "MeasurementAlone",
     "NonFiniteLossError",
     "NumericalWarning",
     "Plan",
     "PointwiseAverage",
     "RegressionPredictive",
     "UniformBox",
+    "Unlabelled",
     "attach",
     "batch_loss",
     "cache_features",

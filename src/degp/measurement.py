@@ -1,15 +1,26 @@
-"""Measurement points X_ν ~ ν: where the divergence compares posterior and prior, besides the batch."""
+"""Measurement points X_ν ~ ν: where the divergence compares posterior and prior, besides the batch or instead of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
-from degp.points import Inputs, take_points
+from degp.points import Inputs, count_points, join_points, take_points
 
-__all__ = ["BatchRegion", "MeasurementSampler", "UniformBox", "no_points"]
+__all__ = [
+    "BatchAndMeasurement",
+    "BatchRegion",
+    "Combined",
+    "Domain",
+    "MeasurementAlone",
+    "MeasurementSampler",
+    "UniformBox",
+    "Unlabelled",
+    "no_points",
+]
 
 
 @runtime_checkable
@@ -64,6 +75,96 @@ class BatchRegion:
         self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None
     ) -> Shaped[Tensor, "K ..."]:
         return UniformBox.around(inputs, self.count)(inputs, generator=generator)
+
+
+@dataclass(frozen=True)
+class Combined:
+    """The points of several samplers, in their order."""
+
+    samplers: tuple[MeasurementSampler, ...]
+
+    def __post_init__(self) -> None:
+        if not self.samplers:
+            raise ValueError("there must be at least one sampler to combine, but there is none; use no_points")
+
+    def __call__(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Inputs:
+        return join_points([sampler(inputs, generator=generator) for sampler in self.samplers])
+
+
+class Unlabelled(nn.Module):
+    """`count` random points of a data set without labels, such as images that belong to no class.
+
+    A module, so that the points move to a GPU with the method; they are not saved with it.
+
+    Args:
+        points: the whole set, a tensor with one row per point.
+        count: points per step, drawn with replacement.
+        transform: applied to them, for example the normalisation of the training inputs.
+    """
+
+    points: Tensor
+
+    def __init__(
+        self, points: Shaped[Tensor, "P ..."], count: int, transform: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        _require_count(count)
+        if not len(points):
+            raise ValueError("there must be at least one unlabelled point, but there is none; use no_points")
+        self.register_buffer("points", points, persistent=False)
+        self.count = count
+        self.transform = nn.Identity() if transform is None else transform
+
+    def forward(
+        self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None
+    ) -> Shaped[Tensor, "K ..."]:
+        rows = torch.randint(len(self.points), (self.count,), generator=generator, device=inputs.device)
+        return self.transform(self.points[rows]).to(inputs)
+
+    def __repr__(self) -> str:
+        return f"Unlabelled({tuple(self.points.shape)}, {self.count})"
+
+
+@runtime_checkable
+class Domain(Protocol):
+    """The points on which the divergence compares posterior and prior, among the batch and the measurement points."""
+
+    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
+        """The points themselves."""
+        ...
+
+    def rows(self, batch_size: int) -> slice:
+        """Their places among the batch, which comes first, and the measurement points."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchAndMeasurement:
+    """X̃ = X_batch ∪ X_ν, as the evidence bound asks for.        theory/objectives.md (5)"""
+
+    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
+        return join_points([inputs, measurement]) if count_points(measurement) else inputs
+
+    def rows(self, batch_size: int) -> slice:
+        return slice(None)
+
+
+@dataclass(frozen=True)
+class MeasurementAlone:
+    """X̃ = X_ν: the divergence leaves the fit on the data alone, and is no longer that of the evidence bound.
+
+    theory/context.md (4)
+    """
+
+    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
+        if not count_points(measurement):
+            raise ValueError(
+                "the divergence on measurement points alone needs some, but there is none; pass measurement=…"
+            )
+        return measurement
+
+    def rows(self, batch_size: int) -> slice:
+        return slice(batch_size, None)
 
 
 def _require_count(count: int) -> None:

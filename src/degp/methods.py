@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from degp.ensemble import Ensemble, HasParts
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, cholesky, inverse, kl_divergence
 from degp.likelihoods import Likelihood
-from degp.measurement import MeasurementSampler, no_points
-from degp.points import Inputs, count_points, device_of, join_points, take_points
+from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler, no_points
+from degp.points import Inputs, device_of, take_points
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior, moments
 from degp.predictive import Predictive, RegressionPredictive
 from degp.priors.kernel import Prior, as_prior
@@ -53,8 +53,8 @@ class Prepared:
     """What a step needs besides the members: measurement points, and the prior on the batch and these points.
 
     Attributes:
-        measurement: X_ν, the points where the divergence is measured besides the batch.
-        gram_root: L with LLᵀ = K_p on the batch and the measurement points, jitter included.
+        measurement: X_ν, the measurement points.
+        gram_root: L with LLᵀ = K_p on the points of the divergence, jitter included.
         gram_root_inverse: L⁻¹.
     """
 
@@ -217,6 +217,7 @@ class DEGP(nn.Module):
         prior: p(f).
         alpha: α, in units of Bayes' weight B/N: 1 is Bayes' rule at any batch size.
         measurement: where the measurement points come from.
+        domain: the points of the divergence: the batch and the measurement points, or these alone.
         penalty: on the weights, β times the energy of a `WeightPrior`; none is β = 0.
         epsilon: ε, λ and the prior's jitter as shares of the mean variance of q and of p.
     """
@@ -228,6 +229,7 @@ class DEGP(nn.Module):
         *,
         alpha: float = 1.0,
         measurement: MeasurementSampler = no_points,
+        domain: Domain = BatchAndMeasurement(),
         penalty: Penalty = no_penalty,
         epsilon: float = 0.05,
     ) -> None:
@@ -238,6 +240,7 @@ class DEGP(nn.Module):
         self.prior = prior
         self.alpha = alpha
         self.measurement = measurement
+        self.domain = domain
         self.penalty = penalty
         self.nugget = AverageEigenvalue(epsilon)
 
@@ -247,9 +250,9 @@ class DEGP(nn.Module):
         return self.nugget.epsilon
 
     def prepare(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Prepared:
-        """Measurement points, and L, L⁻¹ with LLᵀ = K_p + jitter on them and the batch."""
+        """Measurement points, and L, L⁻¹ with LLᵀ = K_p + jitter on the points of the divergence."""
         measurement = self.measurement(inputs, generator=generator)
-        points = join_points([inputs, measurement]) if count_points(measurement) else inputs
+        points = self.domain.points(inputs, measurement)
         gram_root = cholesky(self.prior.kernel(generator=generator)(points, points), jitter=self.epsilon)
         return Prepared(measurement, gram_root, inverse(gram_root))
 
@@ -269,8 +272,8 @@ class DEGP(nn.Module):
 
         side = SideStream(outputs)
         with side.using(q.mean, q.deviations, q.diagonal, prepared.gram_root, prepared.gram_root_inverse):
-            kl = kl_divergence(q, p)
-        expected = self.likelihood.expected_log_prob(_on_batch(q, B), batch.targets, generator=generator)
+            kl = kl_divergence(_on(q, self.domain.rows(B)), p)
+        expected = self.likelihood.expected_log_prob(_on(q, slice(B)), batch.targets, generator=generator)
         data = -batch.weigh(expected).sum()
         penalty = self.penalty(weights, N)
         side.join(kl)
@@ -340,6 +343,7 @@ def degp(
     alpha: float = 1.0,
     beta: float = 0.0,
     measurement: MeasurementSampler = no_points,
+    domain: Domain = BatchAndMeasurement(),
     weight_prior: WeightPrior = WeightPrior(),
     epsilon: float = 0.05,
 ) -> DEGP:
@@ -349,6 +353,7 @@ def degp(
         as_prior(prior),
         alpha=alpha,
         measurement=measurement,
+        domain=domain,
         penalty=WeightPenalty(weight_prior, beta) if beta else no_penalty,
         epsilon=epsilon,
     )
@@ -411,9 +416,10 @@ def _checked(likelihood: Likelihood) -> Likelihood:
     return likelihood
 
 
-def _on_batch(q: LowRankGaussian, size: int) -> LowRankGaussian:
-    """q without the measurement points, which come last."""
-    return q if q.shape[1] == size else q.marginal(slice(size))
+def _on(q: LowRankGaussian, rows: slice) -> LowRankGaussian:
+    """q on some of its points; itself where they are all."""
+    num_points = q.shape[1]
+    return q if len(range(num_points)[rows]) == num_points else q.marginal(rows)
 
 
 def _conditioned(q: LowRankGaussian, coefficients: Coefficients | None) -> LowRankGaussian:

@@ -207,12 +207,22 @@ def test_a_backbone_that_trains_is_switched_with_the_ensemble():
     assert int(backbone[1].num_batches_tracked) == 1
 
 
-def test_a_frozen_backbone_does_not_split_the_pass_over_measurement_points():
-    calls, backbone = [], normalised().requires_grad_(False)
-    backbone.register_forward_hook(lambda *_: calls.append(1))
-    ensemble = Ensemble(lambda: nn.Linear(4, 2).double(), M, backbone=backbone, execution=Vmap())
-    ensemble.joint_outputs(POINTS, POINTS)
-    assert len(calls) == 1
+def test_measurement_points_and_batch_pass_at_once_with_the_statistics_of_both():
+    """Running statistics then are those of the mixture of both, as in equation (2) of theory/context.md."""
+    ensemble = Ensemble([nn.Sequential(nn.BatchNorm1d(3, momentum=1.0), nn.Linear(3, 2)).double() for _ in range(M)])
+    others = 3 * torch.randn(4, *POINTS.shape[1:]).double() + 1
+    joint = torch.cat([POINTS, others])
+    expected = ensemble(joint)
+    outputs = ensemble.joint_outputs(POINTS, others)
+    assert_close(outputs, expected, rtol=0, atol=0)
+    B, K = len(POINTS), len(others)
+    parts = [(part.mean(0), part.var(0, correction=0)) for part in (POINTS, others)]
+    mean = (B * parts[0][0] + K * parts[1][0]) / (B + K)
+    between = (B * (parts[0][0] - mean) ** 2 + K * (parts[1][0] - mean) ** 2) / (B + K)
+    variance = (B * parts[0][1] + K * parts[1][1]) / (B + K) + between
+    norm = ensemble.stacked[0]
+    assert_close(norm.running_mean, mean.expand(M, -1))
+    assert_close(norm.running_var, (variance * (B + K) / (B + K - 1)).expand(M, -1))
 
 
 @pytest.mark.parametrize("strategy", [Vmap(), Loop()])

@@ -252,7 +252,7 @@ def refuse(folder, mesh):
         "one member": message(lambda: split[0]),
         "twice": message(lambda: split.split(start())),
         "optimiser": message(lambda: fit_with_factors(folder, *setup(("mlp", "apart", Kind.DE), mesh))),
-        "captured steps": message(lambda: fit(split, data, method, Plan(1, stepping=Captured()))),
+        "captured steps": message(lambda: fit(copied, data, method, Plan(1, stepping=Captured()))),
         "batches of one": message(lambda: fit(copied, data, method, epochs=1, batch_size=1)),
         "bar": "step 1 of 1:" in printed.getvalue(),
         "copy": copy.deepcopy(split).mesh is mesh,

@@ -18,13 +18,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from degp import Checkpoints, batch_loss
 from degp.methods import Kind
 from degp.report import load_results
-from degp.runtime.distributed import ALONE, Group, Mesh, StepSizes, current, start
+from degp.runtime.distributed import ALONE, Group, Mesh, StepSizes, current, loopback, start
 from degp.tabular import read_table
 from degp.tabular.model import predict_rows
 from degp.tabular.saving import load_model
@@ -140,6 +141,16 @@ def test_blocks_on_two_ranks_train_as_one_process(two, case):
 def test_blocks_on_four_ranks_train_as_one_process(four, case):
     for rank in four["members"]:
         assert_same(rank[case], alone(case))
+
+
+def test_a_rank_that_sends_to_itself_trains_as_one_that_does_not():
+    """All messages of blocks are sent, by a group of one: the same weights bit-for-bit."""
+    case = ("mlp", "apart", Kind.DEGP)
+    try:
+        looped = ranks.train(case, loopback("cpu"))
+    finally:
+        dist.destroy_process_group()
+    assert_same(looped, alone(case), rtol=0, atol=0)
 
 
 def replica(d, of):
@@ -290,7 +301,7 @@ REFUSALS = {
     "one member": r"single members are taken from a whole ensemble, .* call whole\(\) on every rank first",
     "twice": "only a whole ensemble of one architecture can be split over ranks, but this one is split already",
     "optimiser": "whose state has the shapes of the weights, but Adafactor has row_var",
-    "captured steps": r"a captured step needs a single rank, but there are 2; pass stepping=Eager\(\)",
+    "captured steps": r"a captured step needs a single replica, but there are 2; pass stepping=Eager\(\)",
     "batches of one": "every replica must have a point of each batch, but there are 2 replicas and batches of 1 points",
 }
 

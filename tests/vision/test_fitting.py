@@ -69,14 +69,15 @@ def test_weight_norms_leave_batchnorm_out():
     assert weight_norm(ensemble) == pytest.approx(sum(norms) / len(norms), rel=1e-5)
 
 
-def test_steps_are_captured_on_one_gpu_and_eager_on_several(monkeypatch):
+def test_steps_are_captured_unless_there_are_replicas(monkeypatch):
     monkeypatch.setattr(fitting, "_transform", lambda recipe, device: identity)
     many = Group()
     many.size = 2
     gpu = torch.device("cuda")
     one = fitting._stepping(recipe(), gpu, ALONE)
-    with pytest.warns(UserWarning, match="CUDA graphs need a single rank"):
-        two = fitting._stepping(recipe(), gpu, Mesh(many))
+    assert isinstance(fitting._stepping(recipe(), gpu, Mesh(many, members=many)), Captured)
+    with pytest.warns(UserWarning, match="CUDA graphs need a single replica"):
+        two = fitting._stepping(recipe(), gpu, Mesh(many, many))
     assert isinstance(one, Captured) and isinstance(two, Eager)
     assert (one.precision, one.even) == (two.precision, two.even)  # either resumes from the other's checkpoint
 

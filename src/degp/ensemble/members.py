@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from degp.ensemble.construction import networks_from, require_initialised, stacked_if_alike
 from degp.ensemble.layers import materialised
@@ -149,15 +148,12 @@ class Ensemble(nn.Module):
             return self(inputs)
 
     def joint_outputs(self, inputs: Inputs, measurement: Inputs) -> Float[Tensor, "M N C"]:
-        """All members on a batch and on measurement points, which do not enter BatchNorm's statistics."""
-        if not count_points(measurement):
-            return self(inputs)
-        parts = self._changing()
-        if any(True for part in parts for _ in part.buffers()) or any(
-            isinstance(module, _BatchNorm) for part in parts for module in part.modules()
-        ):
-            return torch.cat([self(inputs), self.peek(measurement)], dim=1)
-        return self(join_points([inputs, measurement]))
+        """All members on a batch and on measurement points, in one pass.
+
+        BatchNorm's statistics are those of all these points, in the batch and in its running averages: a measurement
+        point meets the function that new inputs meet in evaluation mode.        theory/context.md (2)
+        """
+        return self(join_points([inputs, measurement]) if count_points(measurement) else inputs)
 
     def choose_execution(self, inputs: Inputs) -> Choice:
         """Sets the execution strategy for inputs like these, by `runtime.execution.strategy_for`."""
@@ -176,7 +172,7 @@ class Ensemble(nn.Module):
         Every rank builds the whole ensemble and calls this first; optimisers take the parameters of the result. A
         single rank keeps the ensemble as it is.
         """
-        if mesh.world.size == 1:
+        if mesh.world.alone:
             return self
         if self.mesh is not ALONE or self.stacked is None:
             raise ValueError(
@@ -198,7 +194,7 @@ class Ensemble(nn.Module):
 
         All ranks must call it. For saving, exporting and inspecting members; training and prediction do not need it.
         """
-        if self.mesh.members.size == 1:
+        if self.mesh.members.alone:
             return self
         gathered = self._stack().mapped(lambda own: self.mesh.all_members(own.detach(), len(self)), len(self))
         return self._like(gathered)

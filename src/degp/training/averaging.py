@@ -18,7 +18,7 @@ __all__ = ["average_gradients", "average_loss", "average_statistics"]
 def average_loss(loss: Loss, ensemble: Ensemble, num_points: int) -> Loss:
     """ℓ = Σ_d (B_d / B) ℓ_d and its terms, as all replicas together have them.        theory/distributed.md (3)"""
     replicas = ensemble.mesh.replicas
-    if replicas.size == 1:
+    if replicas.alone:
         return loss
     values = [value.detach().double() for value in (loss.total, *loss.terms.values())]
     total, *terms = replicas.mean(values, num_points)
@@ -33,7 +33,7 @@ def average_gradients(ensemble: Ensemble, method: Method, num_points: int) -> No
     The method's own parameters, whose gradient is the same for all blocks: the mean over all ranks.
     """
     mesh = ensemble.mesh
-    if mesh.world.size == 1:
+    if mesh.world.alone:
         return
     shared = _gradients(ensemble.shared_parameters())
     members = _gradients(ensemble.own_parameters())

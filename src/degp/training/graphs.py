@@ -40,6 +40,7 @@ class Ahead:
         work: from rows and a generator to tensors.
         batch_size: how many rows.
         generator: the step's.
+        mode: which calls of other threads are errors during the capture.
     """
 
     def __init__(
@@ -47,13 +48,14 @@ class Ahead:
         work: Callable[[Int[Tensor, "B"], torch.Generator], Sequence[Tensor]],
         batch_size: int,
         generator: torch.Generator,
+        mode: str = "global",
     ) -> None:
         self.rows = torch.arange(batch_size, device=generator.device)
         self.stream, self.graph, self.taken = torch.cuda.Stream(), torch.cuda.CUDAGraph(), torch.cuda.Event()
         self.generator, self.draws = generator, generator.clone_state()
         self.order = self.rows.untyped_storage()
         self.graph.register_generator_state(self.draws)
-        with torch.cuda.graph(self.graph, stream=self.stream):
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode=mode):
             self.made = work(self.rows, self.draws)
         self.results = [torch.empty_like(value) for value in self.made]
 
@@ -112,6 +114,8 @@ class CapturedStep:
         self.rows = torch.arange(batch_size, device=data.inputs.device)
         self.stream = torch.cuda.Stream(priority=-1)  # before the work ahead
         self.graph = torch.cuda.CUDAGraph()
+        # NCCL has a thread that watches its messages, which a capture must let work
+        self.mode = "global" if state.ensemble.mesh.world.alone else "thread_local"
         self.ahead: Ahead | None = None
         self.loss = self._capture(warm_up)
 
@@ -138,8 +142,8 @@ class CapturedStep:
                 ahead = not any(value.requires_grad for value in self._prepared(self.rows, self.generator))
             torch.cuda.synchronize()
             if ahead:  # no gradient flows back into the preparation
-                self.ahead = Ahead(self._prepared, len(self.rows), self.generator)
-            with torch.cuda.graph(self.graph, stream=self.stream):
+                self.ahead = Ahead(self._prepared, len(self.rows), self.generator, self.mode)
+            with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode=self.mode):
                 loss = self._step()
             for generator, before in zip(generators, random, strict=True):
                 generator.set_state(before.get_state())

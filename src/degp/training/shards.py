@@ -43,7 +43,7 @@ def collected_optimizer(optimizer: Optimizer, ensemble: Ensemble) -> State:
     Its entries for a weight must be scalars or have the weight's shape, as moments do.
     """
     state, mesh, M = optimizer.state_dict(), ensemble.mesh, len(ensemble)
-    if mesh.members.size == 1:
+    if mesh.members.alone:
         return state
     for index, parameter in _members(optimizer, ensemble):
         entries = state["state"].get(index, {})
@@ -54,7 +54,7 @@ def collected_optimizer(optimizer: Optimizer, ensemble: Ensemble) -> State:
 
 def own_optimizer(optimizer: Optimizer, ensemble: Ensemble, saved: State) -> State:
     """The part of an optimiser's state for all members that belongs to this rank."""
-    if ensemble.mesh.members.size == 1:
+    if ensemble.mesh.members.alone:
         return saved
     rows, state = ensemble.mesh.block(len(ensemble)), dict(saved["state"])
     for index, _ in _members(optimizer, ensemble):

@@ -99,7 +99,7 @@ class Captured:
     """Each step as a CUDA graph, and its preparation as a second one (`CapturedStep`).
 
     Losses are checked at the end of an epoch. A step that cannot be captured runs by `Eager`, with a warning that says
-    why.
+    why. Members may be distributed across ranks: the graph then holds the exchange of their outputs too.
 
     Args:
         transform: applied to a batch's inputs first.
@@ -111,9 +111,9 @@ class Captured:
     even: bool = True
 
     def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
-        ranks = state.ensemble.mesh.world.size
-        if ranks > 1:
-            raise ValueError(f"a captured step needs a single rank, but there are {ranks}; pass stepping=Eager()")
+        replicas = state.ensemble.mesh.replicas.size
+        if replicas > 1:  # each would need a stream of random numbers of its own, step by step
+            raise ValueError(f"a captured step needs a single replica, but there are {replicas}; pass stepping=Eager()")
         eager = Eager(self.transform, self.precision)
         if not isinstance(data, Batch) or not isinstance(data.inputs, Tensor):
             warnings.warn(

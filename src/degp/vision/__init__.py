@@ -1,5 +1,6 @@
 """Image classifiers: an ensemble from a recipe to calibrated probabilities and out-of-distribution scores."""
 
+from degp.vision.context import ChannelMix, PatchShuffle, SmoothNoise, context_images
 from degp.vision.fitting import Trained, train, weight_norm
 from degp.vision.initialisation import initialise
 from degp.vision.ood import error_curve, ood_scores
@@ -18,15 +19,19 @@ __all__ = [
     "WEIGHT_PRIOR",
     "Backbone",
     "Calibrated",
+    "ChannelMix",
     "Cosine",
     "Milestones",
+    "PatchShuffle",
     "PooledTemperature",
     "PriorNetworks",
     "Recipe",
+    "SmoothNoise",
     "TemperatureScaled",
     "Trained",
     "TwoTemperatures",
     "class_scores",
+    "context_images",
     "error_curve",
     "fit_temperatures",
     "has_members",

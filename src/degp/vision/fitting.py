@@ -129,7 +129,7 @@ def weight_norm(ensemble: Ensemble) -> float:
     own = range(len(ensemble))[ensemble.mesh.block(len(ensemble))]  # of several ranks, this one's members
     squares = torch.zeros(len(own), device=next(ensemble.parameters()).device)
     for part in ensemble.parts():
-        for name in WEIGHT_PRIOR.variances(part.architecture):
+        for name in WEIGHT_PRIOR.variances(part.architecture).keys() & part.parameters.keys():  # light members split
             values = part.parameters[name].detach()
             squares += (values if part.members else values[None]).flatten(1).square().sum(1)
     return float(ensemble.total(squares.sqrt().sum())) / len(ensemble)
@@ -165,8 +165,8 @@ def _stepping(recipe: Recipe, device: torch.device, mesh: Mesh) -> Stepping:
     transform = _transform(recipe, device)
     if device.type != "cuda":
         return Eager(transform)
-    if mesh.world.size > 1:
-        warnings.warn("steps run eagerly, and slower: CUDA graphs need a single rank", stacklevel=3)
+    if mesh.replicas.size > 1:
+        warnings.warn("steps run eagerly, and slower: CUDA graphs need a single replica", stacklevel=3)
         return Eager(transform, precision=torch.bfloat16, even=True)  # the same batches as captured ones
     return Captured(transform, precision=torch.bfloat16)
 

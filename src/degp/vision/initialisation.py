@@ -6,6 +6,7 @@ from torch import nn
 from degp import methods
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical
+from degp.measurement import no_points
 from degp.methods import DEGP, Kind, Memberwise
 from degp.priors import Centred, MonteCarloNNGP, Prior
 from degp.runtime.distributed import ALONE, Mesh
@@ -47,6 +48,10 @@ def _untrained(recipe: Recipe, execution: Execution | None, generator: torch.Gen
     def drawn(network: nn.Module) -> nn.Module:
         return WEIGHT_PRIOR.initialise(network, generator=generator)
 
+    if recipe.light is not None:
+        ensemble = recipe.light(drawn(recipe.make_network()), recipe.members, generator)
+        ensemble.execution = execution
+        return ensemble
     backbone = None if recipe.backbone is None else drawn(recipe.backbone.make())
     members = [drawn(recipe.make_network()) for _ in range(recipe.members)]
     return Ensemble(members, backbone=backbone, execution=execution)
@@ -55,11 +60,20 @@ def _untrained(recipe: Recipe, execution: Execution | None, generator: torch.Gen
 def _method(recipe: Recipe, alpha: float, ensemble: Ensemble, generator: torch.Generator) -> Memberwise | DEGP:
     def functional() -> DEGP:
         likelihood, prior = Categorical(recipe.temperature, learned=True), _prior(recipe.prior, generator)
-        return methods.degp(likelihood, prior, alpha=alpha, beta=recipe.beta, weight_prior=WEIGHT_PRIOR)
+        return methods.degp(
+            likelihood,
+            prior,
+            alpha=alpha,
+            beta=recipe.beta,
+            measurement=recipe.context or no_points,
+            domain=recipe.domain,
+            weight_prior=WEIGHT_PRIOR,
+        )
 
-    return Kind(recipe.method).build(
+    method = Kind(recipe.method).build(
         Categorical(), ensemble, WEIGHT_PRIOR, functional=functional, weight=recipe.beta, generator=generator
     )
+    return method if recipe.variant is None else recipe.variant(method)
 
 
 def _prior(networks: PriorNetworks, generator: torch.Generator) -> Prior:

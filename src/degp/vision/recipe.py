@@ -5,10 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import nn
 
-from degp.methods import Kind
+from degp.ensemble import Ensemble
+from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler
+from degp.methods import Built, Kind
 from degp.priors import WeightPrior
+from degp.training.transform import Transform
 from degp.vision.augmentation import CropAndFlip
 
 __all__ = ["WEIGHT_PRIOR", "Backbone", "Cosine", "Milestones", "PriorNetworks", "Recipe"]
@@ -16,7 +20,10 @@ __all__ = ["WEIGHT_PRIOR", "Backbone", "Cosine", "Milestones", "PriorNetworks", 
 WEIGHT_PRIOR = WeightPrior(weights=2.0, biases=0.01)  # the paper's, for initial weights, penalties and prior networks
 MakeNetwork = Callable[[], nn.Module]
 CROP_AND_FLIP = CropAndFlip()
+EVERYWHERE = BatchAndMeasurement()
 Schedule = Callable[[int, int], float]  # (epoch, epochs) to a factor of the learning rate
+Variant = Callable[[Built], Built]
+Light = Callable[[nn.Module, int, torch.Generator], Ensemble]
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,12 @@ class Recipe:
         warm_up: epochs over which the rate first rises linearly.
         temperature: initial value of DE-GP's learned temperature; the other methods train at 1.
         temperature_rate: learning rate of Adam for the temperature.
-        augmentation: None for none.
+        augmentation: from images in uint8 and a generator to images in uint8, before normalisation; None for none.
         backbone: shared by the members, if there is one.
+        context: DE-GP's measurement points, made from a normalised batch, such as `context_images()`; None for none.
+        domain: where DE-GP's divergence is measured, if there is a context.
+        light: makes light members of one network, such as `rank_one`; None for M networks of their own.
+        variant: makes another method of the one that `method` names, if there is one.
     """
 
     make_network: MakeNetwork
@@ -99,8 +110,12 @@ class Recipe:
     warm_up: int = 5
     temperature: float = 1.0
     temperature_rate: float = 1e-3
-    augmentation: CropAndFlip | None = CROP_AND_FLIP
+    augmentation: Transform | None = CROP_AND_FLIP
     backbone: Backbone | None = None
+    context: MeasurementSampler | None = None
+    domain: Domain = EVERYWHERE
+    light: Light | None = None
+    variant: Variant | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", Kind(self.method))
@@ -121,6 +136,8 @@ class Recipe:
         """The recipe as JSON values, without the functions that make networks; saved runs are compared by it."""
         plain = [field.name for field in fields(self) if field.name not in ("make_network", "prior", "backbone")]
         values = {name: getattr(self, name) for name in plain}
+        if self.domain == EVERYWHERE:
+            values["domain"] = None  # as in saved runs that have none
         return {name: v if isinstance(v, str | int | float | None) else str(v) for name, v in values.items()} | {
             "prior_draws": self.prior.num_draws,
             "prior_redrawn": self.prior.redrawn,

@@ -2,7 +2,7 @@
 
 from degp.runtime.distributed.agreement import RanksDiffer, require_same
 from degp.runtime.distributed.group import Group
-from degp.runtime.distributed.launch import current, launched, start
+from degp.runtime.distributed.launch import current, launched, loopback, start
 from degp.runtime.distributed.mesh import ALONE, Mesh
 from degp.runtime.distributed.traffic import StepSizes
 
@@ -14,6 +14,7 @@ __all__ = [
     "StepSizes",
     "current",
     "launched",
+    "loopback",
     "require_same",
     "start",
 ]

@@ -27,7 +27,7 @@ def require_same(group: Group, describe: Callable[[], Mapping[str, Any]]) -> Non
     Args:
         describe: what should be the same, by name; called only where there are several ranks.
     """
-    if group.size == 1:
+    if group.alone:
         return
     descriptions = group.everyone(dict(described(describe())))
     for name in dict.fromkeys(name for one in descriptions for name in one):

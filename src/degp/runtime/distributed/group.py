@@ -22,6 +22,8 @@ class Group:
     Attributes:
         rank: this rank's number in the group.
         size: how many ranks there are.
+        alone: whether there is nobody to send to, and collective operations do nothing; set it to False to make a group
+            of one send to itself, which shows on one GPU what many would do.
         sent: bytes of tensors this rank has sent, assuming the algorithms that send least. theory/distributed.md (5)
     """
 
@@ -29,11 +31,12 @@ class Group:
         self.handle = handle
         self.rank = 0 if handle is None else handle.rank()
         self.size = 1 if handle is None else handle.size()
+        self.alone = self.size == 1
         self.sent = 0.0
 
     def gather(self, own: Shaped[Tensor, "..."]) -> list[Tensor]:
         """The tensors of all ranks, which have one shape, on every rank."""
-        if self.size == 1:
+        if self.alone:
             return [own]
         parts = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(parts, own.contiguous(), group=self.handle)
@@ -42,7 +45,7 @@ class Group:
 
     def collect(self, own: Shaped[Tensor, "..."]) -> list[Tensor]:
         """The tensors of all ranks, which have one shape, on the first rank; none on the others."""
-        if self.size == 1:
+        if self.alone:
             return [own]
         parts = [torch.empty_like(own) for _ in range(self.size)] if self.rank == 0 else None
         dist.gather(own.contiguous(), parts, group=self.handle, group_dst=0)
@@ -51,7 +54,7 @@ class Group:
 
     def sum(self, own: Shaped[Tensor, "..."]) -> Tensor:
         """The sum over the ranks, as a new tensor."""
-        if self.size == 1:
+        if self.alone:
             return own
         total = own.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=self.handle)
@@ -60,16 +63,16 @@ class Group:
 
     def mean(self, tensors: Sequence[Float[Tensor, "..."]], weight: int) -> list[Tensor]:
         """Σ_r w_r t_r / Σ_r w_r of each tensor, in one message that also holds the weights."""
-        if self.size == 1 or not tensors:
+        if self.alone or not tensors:
             return list(tensors)
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        total = self.sum(torch.cat([weight * flat, flat.new_tensor([weight])]))
+        total = self.sum(torch.cat([weight * flat, flat.new_full((1,), weight)]))
         means = (total[:-1] / total[-1]).split([tensor.numel() for tensor in tensors])
         return [mean.view_as(tensor).to(tensor.dtype) for mean, tensor in zip(means, tensors, strict=True)]
 
     def first(self, own: Shaped[Tensor, "..."]) -> Tensor:
         """This rank's tensor overwritten by the first rank's."""
-        if self.size > 1:
+        if not self.alone:
             dist.broadcast(own, group=self.handle, group_src=0)
         return own
 
@@ -79,7 +82,7 @@ class Group:
 
     def everyone(self, own: T) -> list[T]:
         """The plain values of all ranks, on every rank."""
-        if self.size == 1:
+        if self.alone:
             return [own]
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, own, group=self.handle)

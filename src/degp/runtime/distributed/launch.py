@@ -17,7 +17,7 @@ from degp.runtime.distributed.agreement import require_same
 from degp.runtime.distributed.group import Group
 from degp.runtime.distributed.mesh import ALONE, Mesh
 
-__all__ = ["current", "launched", "start"]
+__all__ = ["current", "launched", "loopback", "start"]
 
 _current: Mesh = ALONE
 
@@ -44,6 +44,20 @@ def start(*, replicas: int = 1, device: str | None = None, timeout: timedelta | 
         warnings.simplefilter("ignore")
     require_same(_current.world, lambda: {**_versions(), "replicas": replicas, "device": own.type})
     return _current
+
+
+def loopback(device: torch.device | str) -> Mesh:
+    """The mesh of one rank that sends its messages to itself: for tests, and to time on one GPU what many would send.
+
+    Joins a process group of one, unless there is one already; end it by `torch.distributed.destroy_process_group()`.
+    """
+    own = torch.device(device)
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    world, members = Group(dist.group.WORLD), Group(dist.group.WORLD)
+    world.alone = members.alone = False
+    return Mesh(world, members=members, device=own)
 
 
 def launched() -> tuple[int, int]:

@@ -58,21 +58,21 @@ class Mesh:
 
     def outputs(self, own: Float[Tensor, "m N C"], count: int) -> Float[Tensor, "M N C"]:
         """The outputs of all `count` members from those of each block, with gradients.  theory/distributed.md (2)"""
-        return own if self.members.size == 1 else _Outputs.apply(self, own, count)
+        return own if self.members.alone else _Outputs.apply(self, own, count)
 
     def total(self, own: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The sum over the blocks of each block's own value, with the gradient of the own value."""
-        return own if self.members.size == 1 else _Total.apply(self, own)
+        return own if self.members.alone else _Total.apply(self, own)
 
     def all_members(self, own: Shaped[Tensor, "m ..."], count: int) -> Shaped[Tensor, "M ..."]:
         """The rows of all `count` members from those of each block, on every rank."""
-        if self.members.size == 1:
+        if self.members.alone:
             return own
         return self._joined(self.members.gather(self._padded(own, count)), count)
 
     def collected(self, own: Shaped[Tensor, "m ..."], count: int) -> Shaped[Tensor, "_ ..."]:
         """The rows of all `count` members on the first rank, in the CPU's memory; no rows on the others."""
-        if self.members.size == 1:
+        if self.members.alone:
             return own
         parts = self.members.collect(self._padded(own, count))
         return self._joined([part.cpu() for part in parts], count) if parts else own[:0]

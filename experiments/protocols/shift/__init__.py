@@ -1,0 +1,1 @@
+"""Images under shift: controls that could explain a lead away, augmentation, sets to choose by, and scores."""
