@@ -61,14 +61,14 @@ class Problem:
 
     Attributes:
         features: as the network gives them.
-        projection: to the components, times their relevance.
+        projection: to the components, at the prior's scale.
         points: the features through it.
         scales: of the prior, by evidence.
         seed: of the label subset and of everything drawn.
     """
 
     features: FeatureSets
-    projection: nn.Linear
+    projection: nn.Module
     points: FeatureSets
     scales: Scales
     seed: int

@@ -110,7 +110,7 @@ def most_likely_scales(
     rows = order[w[order] > 0][:most_rows]
     x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
-    candidates = [torch.zeros_like(own), own]  # isotropic first: it wins ties
+    candidates = [torch.zeros_like(own), own] if int(own.max()) else [own]  # isotropic first: it wins ties
     with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
         fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
