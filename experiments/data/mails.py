@@ -14,7 +14,7 @@ from experiments.data.parsing import parsing
 from experiments.data.registry import data_set, locate_files
 from experiments.data.sources import DataSetError
 
-__all__ = ["HARD_HAM", "Mail", "mails", "read_mails", "text_of"]
+__all__ = ["GROUPS", "HARD_HAM", "Mail", "mails", "read_mails", "text_of"]
 
 HARD_HAM = "hard-ham-1"
 GROUPS = ("easy-ham-1", "easy-ham-2", HARD_HAM, "spam-1", "spam-2")

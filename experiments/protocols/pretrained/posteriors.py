@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 from degp.attached import as_real
 from degp.methods import Kind
@@ -61,11 +61,13 @@ def laplace_last_layer(problem: Problem, budget: Budget, structure: str) -> Func
     network = ensemble.to_modules()[0].eval()
     train = problem.points.train
     posterior = Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure=structure)
-    posterior.fit(DataLoader(TensorDataset(train.inputs, train.targets), budget.batch_size))
+    data = TensorDataset(train.inputs, train.targets)
+    batches = BatchSampler(SequentialSampler(data), budget.batch_size, drop_last=False)
+    posterior.fit(DataLoader(data, sampler=batches, batch_size=None))  # whole batches: single rows are slow on a GPU
     posterior.optimize_prior_precision(method="marglik")
 
     def outputs(points: Float[Tensor, "N D"]) -> Float[Tensor, "S N C"]:
-        pieces = points.split(500)
+        pieces = points.split(1000)
         draws = [posterior.functional_samples(p, n_samples=DRAWS, generator=problem.generator()) for p in pieces]
         return torch.cat(draws, dim=1).detach()
 

@@ -1,5 +1,6 @@
 """Methods that reach into the network: LoRA members on its last convolution, and fine-tuning of all weights."""
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -7,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from degp.data import subset
 from degp.ensemble import Ensemble, lora
@@ -136,13 +137,14 @@ def _train_lora(ensemble: Ensemble, data: Batch, method: Method, steps: int, gen
     optimizer = adam([p for p in ensemble.parameters() if p.requires_grad], LORA_RATE)
     size = min(LORA_BATCH, len(data))
     epochs = -(-steps // (len(data) // size))
+    total = epochs * (len(data) // size)
     fit(
         ensemble,
         data,
         method,
         Plan(epochs, size, stepping=Eager(even=True)),
         optimizer=optimizer,
-        scheduler=EachStep(CosineAnnealingLR(optimizer, epochs * (len(data) // size))),
+        scheduler=EachStep(LambdaLR(optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / total)))),
         generator=generator,
         progress=False,
     )
