@@ -185,9 +185,9 @@ def scaled_components(
         generator: for the rows that the evidence is measured on.
     """
     projection = _principal_components(features.inputs, most)
-    kept, like = projection.out_features, {"device": features.device, "dtype": projection.weight.dtype}
+    kept = projection.out_features
     plain = nn.Sequential(projection)
-    equal = nn.Sequential(projection, nn.RMSNorm(kept, **like).requires_grad_(False))
+    equal = nn.Sequential(projection, nn.RMSNorm(kept).to(projection.weight).requires_grad_(False))
     forms = [_Form(plain, (0,) * kept), _Form(equal, (0,) * kept), _Form(plain, tuple(range(kept)))]
     rows = features[_some_rows(features, generator)]
     best = min(forms, key=lambda form: form.held_out_nll(rows))
@@ -228,7 +228,8 @@ def _some_rows(features: Batch, generator: torch.Generator | None) -> Int[Tensor
 @torch.no_grad()
 def _apply(scales: Scales, layer: nn.Module) -> None:
     """Makes the relevance part of the layer that gives the points."""
-    layer.weight.copy_(scales.apply(layer.weight.t()).t())
+    weight = layer.get_parameter("weight")
+    weight.copy_(scales.apply(weight.t()).t())
     if isinstance(layer, nn.Linear):
         layer.bias.copy_(scales.apply(layer.bias))
 
