@@ -1,6 +1,7 @@
 """Features of CIFAR-10, of OOD images and of corrupted test images, computed once and cached in files."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -11,18 +12,20 @@ from torch import Tensor, nn
 from degp.data import subset
 from degp.features import cache_features
 from degp.typing import Batch
-from experiments.data import DataSetError, cifar10, cifar100_part, svhn
+from experiments.data import DataSetError, cifar10, cifar100_part, fashion_mnist, svhn
 from experiments.data.backbones import image_backbone
 from experiments.data.corruptions import CORRUPTIONS, corrupt, frost_overlays
 from experiments.protocols.image_sets import hold_out
 from experiments.protocols.image_smoke import synthetic_sets
 from experiments.protocols.pretrained.sets import FeatureSets
+from experiments.protocols.shift.sets import in_colour
 
-__all__ = ["VALIDATION", "feature_sets", "images", "smoke_sets"]
+__all__ = ["OOD", "VALIDATION", "feature_sets", "images", "smoke_sets"]
 
 VALIDATION = 5000
 SEVERITIES = (1, 2, 3, 4, 5)
 CLASSES = 10
+OOD = ("svhn", "cifar100", "fashion")
 BATCH = 2000  # images at a time
 
 
@@ -38,7 +41,7 @@ def feature_sets(folder: Path, device: str, per_cell: int) -> FeatureSets:
     torch.backends.cudnn.benchmark = True
     found = {name: _features(backbone, name, folder, device, per_cell) for name in PARTS}
     train, validation = hold_out(found["train"], VALIDATION)
-    ood = {name: found[name].inputs for name in ("svhn", "cifar100")}
+    ood = {name: found[name].inputs for name in OOD}
     return FeatureSets(train, validation, found["test"], ood, found["corrupted"], "corrupted", CLASSES)
 
 
@@ -74,9 +77,11 @@ def smoke_sets() -> FeatureSets:
         return Batch(batch.inputs[:, :, ::8, ::8].float().flatten(1) / 255, batch.targets)
 
     train, validation, test, ood = (of(part) for part in (sets.train, sets.validation, sets.test, sets.ood))
-    return FeatureSets(
-        train, validation, test, {"svhn": ood.inputs, "cifar100": ood.inputs[::2]}, test, "corrupted", CLASSES
-    )
+    return FeatureSets(train, validation, test, dict.fromkeys(OOD, ood.inputs), test, "corrupted", CLASSES)
+
+
+def _in_colour(grey: Batch) -> Batch:
+    return replace(grey, inputs=in_colour(grey.inputs))
 
 
 PARTS = {
@@ -84,6 +89,7 @@ PARTS = {
     "test": lambda: cifar10("test"),
     "svhn": lambda: svhn("test"),
     "cifar100": lambda: cifar100_part("test"),
+    "fashion": lambda: _in_colour(fashion_mnist("test")),
     "corrupted": lambda: None,
 }
 

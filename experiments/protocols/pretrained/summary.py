@@ -31,6 +31,8 @@ SHOWN = {
     "auroc_cifar100_mi": "CIFAR-100 AUROC, MI",
     "auroc_cifar100_entropy": "entropy",
     "auroc_cifar100_score": "distance",
+    "auroc_fashion_mi": "Fashion-MNIST AUROC, MI",
+    "auroc_fashion_entropy": "entropy",
     "auroc_hard_ham_mi": "hard ham AUROC, MI",
     "auroc_hard_ham_entropy": "entropy",
     "auroc_hard_ham_score": "distance",

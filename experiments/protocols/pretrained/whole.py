@@ -19,7 +19,7 @@ from degp.typing import Batch, joined
 from degp.vision.augmentation import CropAndFlip
 from experiments.data.backbones import OnImages, efficientnet_lite0
 from experiments.protocols.image_sets import hold_out
-from experiments.protocols.pretrained.image_features import CLASSES, VALIDATION, images
+from experiments.protocols.pretrained.image_features import CLASSES, OOD, VALIDATION, images
 from experiments.protocols.pretrained.scoring import Functions
 from experiments.protocols.pretrained.sets import FeatureSets, Problem
 
@@ -88,11 +88,9 @@ def split_network(classes: int) -> tuple[nn.Module, Tail]:
 @cache
 def image_sets(device: str, per_cell: int) -> FeatureSets:
     """All images as bytes on the device."""
-    found = {
-        name: joined(*images(name, device, per_cell)) for name in ("train", "test", "svhn", "cifar100", "corrupted")
-    }
+    found = {name: joined(*images(name, device, per_cell)) for name in ("train", "test", *OOD, "corrupted")}
     train, validation = hold_out(found["train"], VALIDATION)
-    ood = {name: found[name].inputs for name in ("svhn", "cifar100")}
+    ood = {name: found[name].inputs for name in OOD}
     return FeatureSets(train, validation, found["test"], ood, found["corrupted"], "corrupted", CLASSES)
 
 
