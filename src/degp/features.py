@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from degp.data.batches import batches_of
 from degp.ensemble.modes import evaluation
 from degp.points import Inputs, count_points, take_points
+from degp.runtime.execution import one_tensor
 from degp.runtime.files import new_file
 from degp.typing import Batch, joined
 
@@ -25,7 +26,7 @@ def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -
     """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is."""
     starts = range(0, count_points(inputs), batch_size)
     with evaluation(backbone):
-        return torch.cat([backbone(take_points(inputs, slice(i, i + batch_size))) for i in starts])
+        return torch.cat([one_tensor(backbone(take_points(inputs, slice(i, i + batch_size)))) for i in starts])
 
 
 def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = None, batch_size: int = 512) -> Batch:

@@ -25,7 +25,7 @@ from degp.ensemble import Ensemble
 from degp.gaussian import Coefficients
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.methods import Method
-from degp.points import Inputs, count_points, join_points, map_tensors, take_points, tensors_of
+from degp.points import Inputs, as_inputs, count_points, join_points, map_tensors, take_points, tensors_of
 from degp.runtime.execution import Grouped, NotGroupable, grouped_program
 from degp.runtime.execution.strategies import Tensors, differentiable_attention, one_tensor, unstack
 from degp.runtime.files import new_file
@@ -55,7 +55,7 @@ def export_ensemble(
         coefficients, num_draws: as in `predict`.
         generator: of the draws; with the same seed as `predict`'s the probabilities are the same.
     """
-    members = _evaluable(ensemble)
+    members, inputs = _evaluable(ensemble), as_inputs(inputs)
     example = map_tensors(lambda tensor: tensor.detach().cpu(), take_points(inputs, slice(2)))
     is_class = isinstance(method.likelihood, Categorical)
     if is_class:
@@ -155,13 +155,17 @@ class Numbers(nn.Module):
         self.by_input = isinstance(method.likelihood, HeteroscedasticGaussian)
         self.mixture = method.epsilon == 0 and coefficients is None
         self.log_noise = nn.Buffer(_log_noise(method.likelihood))
+        offset, unit = _units(method.likelihood)
+        self.offset, self.unit = nn.Buffer(offset), nn.Buffer(unit)
 
     def forward(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         mean, deviations, nugget = self.process(outputs)
         C = outputs.shape[2] // 2 if self.by_input else outputs.shape[2]
         epistemic = (deviations.square().sum(0) + nugget)[:, :C]
         aleatoric = self._aleatoric(outputs[..., C:], nugget[:, C:]) + 0 * mean[:, :C]
-        return mean[:, :C], epistemic, aleatoric, epistemic + aleatoric
+        squared = self.unit.square()
+        total = epistemic + aleatoric
+        return self.offset + self.unit * mean[:, :C], squared * epistemic, squared * aleatoric, squared * total
 
     def _aleatoric(self, outputs: Tensor, nugget: Tensor) -> Tensor:
         """σ²; or E eˢ if the network predicts the noise, over the members or under q before any update."""
@@ -248,7 +252,7 @@ def _entropy(probabilities: Tensor) -> Tensor:
     return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
-def _log_noise(likelihood: Likelihood) -> Float[Tensor, ""]:
+def _log_noise(likelihood: Likelihood) -> Float[Tensor, "*C"]:
     if isinstance(likelihood, HeteroscedasticGaussian):
         return likelihood.log_base.detach().cpu()
     if isinstance(likelihood, Gaussian):
@@ -257,6 +261,12 @@ def _log_noise(likelihood: Likelihood) -> Float[Tensor, ""]:
         f"a graph can have a Gaussian, a HeteroscedasticGaussian or a Categorical likelihood, but this one is a "
         f"{type(likelihood).__name__}; export the members' outputs with torch.onnx.export(ensemble, …)"
     )
+
+
+def _units(likelihood: Likelihood) -> tuple[Float[Tensor, "*C"], Float[Tensor, "*C"]]:
+    if isinstance(likelihood, Gaussian) and likelihood.has_units:
+        return likelihood.offset.detach().cpu(), likelihood.unit.detach().cpu()
+    return torch.zeros(()), torch.ones(())
 
 
 def _names(inputs: Inputs) -> list[str]:
