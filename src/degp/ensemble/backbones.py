@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from degp.ensemble.construction import require_initialised
-from degp.ensemble.layers import is_linear, with_layers
+from degp.ensemble.layers import is_linear, sizes_of, with_layers
 from degp.ensemble.modes import evaluation
 from degp.ensemble.stacking import replaced
 from degp.ensemble.unpacking import Unpacked, takes_one_argument
@@ -41,10 +40,9 @@ def last_layer(network: nn.Module, inputs: Inputs, name: str | None = None) -> s
         raise ValueError(
             f"members replace a linear layer of the network, but {name!r} is none; there are: {known or 'none'}"
         )
-    with evaluation(network), _outputs_of(linear) as seen:
+    with evaluation(network), _calls_of(linear) as called:
         outputs = network(inputs)
-    last = [key for key in reversed(seen) if wanted in (None, key) and _same(seen[key], outputs)]
-    for key in last:
+    for key in (key for key in reversed(called) if wanted in (None, key)):
         if _same_from_features(before_layer(network, key), linear[key], inputs, outputs):
             return key
     raise ValueError(
@@ -61,20 +59,20 @@ def before_layer(network: nn.Module, name: str) -> nn.Module:
 
 
 @contextmanager
-def _outputs_of(layers: dict[str, nn.Module]) -> Iterator[dict[str, Any]]:
-    """What each layer returned when it was last called in the block, in the order of these calls."""
-    seen: dict[str, Any] = {}
+def _calls_of(layers: dict[str, nn.Module]) -> Iterator[dict[str, None]]:
+    """The layers that are called in the block, in the order of their last calls."""
+    called: dict[str, None] = {}
 
-    def note(name: str, outputs: Any) -> None:
-        seen.pop(name, None)
-        seen[name] = outputs
+    def note(name: str) -> None:
+        called.pop(name, None)
+        called[name] = None
 
     hooks = [
-        layer.register_forward_hook(lambda module, given, outputs, name=name: note(name, outputs))
+        layer.register_forward_hook(lambda module, given, outputs, name=name: note(name))
         for name, layer in layers.items()
     ]
     try:
-        yield seen
+        yield called
     finally:
         for hook in hooks:
             hook.remove()
@@ -82,14 +80,11 @@ def _outputs_of(layers: dict[str, nn.Module]) -> Iterator[dict[str, Any]]:
 
 def _same_from_features(body: nn.Module, last: nn.Module, inputs: Inputs, outputs: object) -> bool:
     """Whether the network is `last` of the body's features; code between the two may not even take them."""
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or sizes_of(last)[1] != outputs.shape[1]:
+        return False
     try:
         features = body(inputs)
-        return features.ndim == 2 and _same(last(features), outputs)
+        values = last(features)
     except (RuntimeError, AttributeError, TypeError):
         return False
-
-
-def _same(values: Tensor, outputs: object) -> bool:
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or values.is_nested or values.shape != outputs.shape:
-        return False
-    return torch.allclose(values.to(outputs), outputs, rtol=1e-3, atol=1e-4)
+    return values.shape == outputs.shape and torch.allclose(values.to(outputs), outputs, rtol=1e-3, atol=1e-4)
