@@ -13,7 +13,9 @@ from benchmarks import (
     decisions,
     divergence,
     estimators,
+    graphs,
     images,
+    light,
     members,
     ranks,
     rows,
@@ -29,6 +31,7 @@ from degp.runtime.files import require_writable
 BENCHMARKS = {
     "steps": steps,
     "members": members,
+    "light": light,
     "divergence": divergence,
     "estimators": estimators,
     "rows": rows,
@@ -38,6 +41,7 @@ BENCHMARKS = {
     "convolutions": convolutions,
     "tiles": tiles,
     "shipping": shipping,
+    "graphs": graphs,
     "ranks": ranks,
 }
 NEED_A_GPU = ("images", "convolutions", "tiles")
