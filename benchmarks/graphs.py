@@ -31,7 +31,7 @@ def _cases() -> Iterator[tuple[str, Ensemble, Tensor]]:
     body = _cnn()[:-1].requires_grad_(False)
     yield "100 heads on a CNN", Ensemble(lambda: mlp(32, (64,), 10), 100, backbone=body), images
     yield "20 rank-one MLPs", rank_one(mlp(32, (100, 100), 10), 20), rows
-    yield "20 LoRA Transformers", lora(_Transformer(), 20, layers="*linear?"), tokens
+    yield "ten LoRA Transformers", lora(_Transformer(), 10, layers="*linear?"), tokens
 
 
 def _compare(name: str, ensemble: Ensemble, method: methods.Method, inputs: Tensor) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """An exported ensemble predicts the library's numbers for any number of points, whatever its members are."""
 
 import copy
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,6 +145,16 @@ def test_numbers_are_the_librarys_for_any_number_of_points(name, tmp_path):
     path = export_ensemble(ensemble, NUMBERS[name], rows(1), tmp_path / "model.onnx")  # one point is no constant
     for count in (1, 7):
         assert_same(path, ensemble, NUMBERS[name], rows(count), first="mean")
+
+
+@pytest.mark.parametrize("make", [rank_one, partial(lora, rank=1)], ids=["rank one", "low rank"])
+def test_a_file_has_the_weights_of_light_members_once_and_no_traces(make, tmp_path):
+    network = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 1))
+    ensemble = make(network, 6)
+    path = export_ensemble(ensemble, NUMBERS["DE-GP"], torch.zeros(2, 64), tmp_path / "model.onnx")
+    stored = sum(4 * parameter.numel() for parameter in ensemble.parameters())
+    assert stored < path.stat().st_size < 1.5 * stored + 2**15
+    assert str(Path(__file__).parents[1]).encode() not in path.read_bytes()
 
 
 def test_observations_after_training_are_part_of_the_graph(tmp_path):

@@ -148,6 +148,7 @@ def write_onnx(
             verbose=False,
         )
     assert program is not None
+    _tidy(program.model)
     _name_outputs(program.model.graph, outputs)
     program.model.metadata_props.update(facts)
     with new_file(Path(path)) as draft:
@@ -321,6 +322,14 @@ def _names(inputs: Inputs) -> list[str]:
         return list(map(str, inputs))
     count = len(tensors_of(inputs))
     return ["inputs"] if count == 1 else [f"inputs_{index}" for index in range(count)]
+
+
+def _tidy(model: Any) -> None:
+    """Leaves out stack traces, and stores equal weights once: the exporter transposes shared ones for each member."""
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass, DeduplicateInitializersPass
+
+    ClearMetadataAndDocStringPass()(model)
+    DeduplicateInitializersPass(size_limit=2**31)(model)
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The loggers and loops of docs/guide/training_loop.md run as printed, where their packages are installed."""
+"""Blocks of the guide that need other packages run as printed, where these are installed."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,8 @@ import torch
 
 import degp
 
-PAGE = Path(__file__).parents[1] / "docs" / "guide" / "training_loop.md"
+GUIDE = Path(__file__).parents[1] / "docs" / "guide"
+PAGE = GUIDE / "training_loop.md"
 SECTION = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 COLUMNS = {"epoch", "step", "seconds", "loss", "data", "kl", "penalty", "learning_rate"} | {
     f"validation/{name}" for name in ("loss", "data", "kl", "penalty")
@@ -87,3 +88,17 @@ def test_lightning_trains_the_ensemble(tmp_path, monkeypatch):
     untrained = degp.predict(degp.Ensemble(names["make"], 5), names["x"], names["method"])
     error, before = (float((each.mean - names["y"]).square().mean()) for each in (names["prediction"], untrained))
     assert error < before
+
+
+@pytest.mark.filterwarnings("ignore")  # of laplace-torch, on its link approximation
+def test_the_lines_of_laplace_torch_run_on_the_network_of_the_page():
+    pytest.importorskip("laplace")
+    text = (GUIDE / "pretrained.md").read_text(encoding="utf-8")
+    (lines,) = [code for code in blocks(text, "py") if "laplace" in code]
+    namespace = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        for code in (blocks(text, "python")[0], lines):
+            exec(compile(code, "pretrained.md", "exec"), namespace)
+    la = namespace["la"]
+    assert namespace["probabilities"].shape == la.predictive_samples(namespace["images"]).mean(0).shape == (96, 3)
+    assert float(la.log_marginal_likelihood().detach()) < 0 and la.state_dict()
