@@ -14,7 +14,9 @@ from benchmarks import (
     decisions,
     divergence,
     estimators,
+    graphs,
     images,
+    light,
     members,
     ranks,
     rows,
@@ -30,6 +32,7 @@ from degp.runtime.files import require_writable
 BENCHMARKS = {
     "steps": steps,
     "members": members,
+    "light": light,
     "divergence": divergence,
     "estimators": estimators,
     "rows": rows,
@@ -40,6 +43,7 @@ BENCHMARKS = {
     "convolutions": convolutions,
     "tiles": tiles,
     "shipping": shipping,
+    "graphs": graphs,
     "ranks": ranks,
 }
 NEED_A_GPU = ("images", "context", "convolutions", "tiles")

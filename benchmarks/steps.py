@@ -54,7 +54,7 @@ def _on(threads: int) -> list[dict[str, Any]]:
 def _stepper(method: methods.Method) -> Callable[[], None]:
     generator = torch.Generator().manual_seed(0)
     ensemble = Ensemble(lambda: mlp(D, WIDTHS, 1), M)
-    batch = Batch(torch.randn(B, D, generator=generator), torch.randn(B, 1, generator=generator))
+    batch = Batch(torch.randn(B, D, generator=generator), torch.randn(B, 1, generator=generator), population=B)
     optimizer = torch.optim.Adam(ensemble.parameters(), lr=1e-4)
 
     def step() -> None:

@@ -8,15 +8,17 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
-from degp import attach
-from degp.attached import Attached
+from degp import Batch, attach
+from degp.attached import Attached, as_real, scaled_components
 from degp.features import features_of
 from degp.graph import run_onnx
+from degp.nets import mlp
 from degp.priors import ExactGP
 from tests.fixtures import normal, seeded
 
 X = normal(80, 4, dtype=torch.float32)
 NEW = normal(20, 4, seed=1, dtype=torch.float32)
+LABELS = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
 
 
 class Body(nn.Module):
@@ -70,12 +72,49 @@ def test_regression_is_near_the_exact_process_on_the_features():
     assert all(parameter.requires_grad for parameter in network.parameters())
 
 
-def test_classes_are_learned():
-    labels = (X[:, 0] > 0).long() + (X[:, 1] > 1).long()
-    attached = quick(trained(3), labels, steps=300)
-    probabilities = attached.predict(X, generator=seeded()).probabilities
-    assert float((probabilities.argmax(1) == labels).float().mean()) > 0.8  # the largest class has half of the points
+def test_classes_are_learned_as_well_as_by_the_exact_process():
+    """On the same features, with the labels as real targets."""
+    attached = quick(trained(3), LABELS, steps=300)
+    probabilities, scales = attached.predict(X, generator=seeded()).probabilities, attached.scales
+    features = features_of(attached.ensemble.backbone, X)
+    exact = ExactGP.fit(scales.nngp(), features, as_real(LABELS, 3), noise_variance=scales.noise_variance)
+    own, best = ((values.argmax(1) == LABELS).float().mean() for values in (probabilities, exact.mean(features)))
+    assert own > best - 0.05 and best > 0.75  # the largest class has half of the points
     assert probabilities.shape == (80, 3)
+
+
+def of_direction(count=200):
+    """Points whose length says nothing of their target."""
+    direction = nn.functional.normalize(normal(count, 4, seed=5, dtype=torch.float32))
+    length = 3 * normal(count, 1, seed=6, dtype=torch.float32).exp()
+    return length * direction, 3 * direction[:, :1] * direction[:, 1:2] + direction[:, 2:3]
+
+
+def of_one_component(count=200):
+    inputs = torch.tensor([4.0, 2.0, 1.0, 0.5]) * normal(count, 4, seed=7, dtype=torch.float32)
+    return inputs, (2 * inputs[:, 2:3]).sin()
+
+
+@pytest.mark.parametrize("made, unit_length", [(of_direction, True), (of_one_component, False)])
+def test_the_form_of_inputs_is_what_predicts_held_out_rows(made, unit_length):
+    inputs, targets = made()
+    rows = Batch(inputs, (targets - targets.mean(0)) / targets.std(0) + 0.1 * normal(200, 1, dtype=torch.float32))
+    layers, scales = scaled_components(rows, 4, generator=seeded())
+    assert isinstance(layers[-1], nn.RMSNorm) == unit_length
+    assert (len(set(scales.relevance)) > 1) != unit_length
+
+
+@pytest.mark.parametrize("network", [None, nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))], ids=["alone", "given"])
+def test_features_of_equal_length_are_saved_too(network, tmp_path):
+    inputs, targets = of_direction()
+    body = nn.Linear(4, 4)
+    nn.init.eye_(body.weight)
+    options = {"members": 4, "width": 8, "steps": 1, "generator": seeded(), "progress": False}
+    attached = attach(nn.Sequential(body, nn.Linear(4, 1)), Batch(inputs, targets), **options)
+    attached.save(tmp_path / "model")
+    loaded = Attached.load(tmp_path / "model", network)
+    assert isinstance(loaded.ensemble.backbone[-1], nn.RMSNorm)
+    assert_close(loaded.predict(NEW).std, attached.predict(NEW).std)
 
 
 @pytest.mark.parametrize("kind", ["regression", "classes"])
@@ -124,9 +163,155 @@ class Backwards(nn.Module):
         return self.head(self.body(x).tanh())
 
 
-def test_the_layer_to_replace_can_be_named():
-    assert len(quick(Backwards(), real(), layer="head", steps=1).ensemble) == 16
-    with pytest.raises(ValueError, match=r"to the network's outputs, but .*; pass the name of the last layer"):
-        quick(Backwards(), real(), steps=1)
-    with pytest.raises(ValueError, match=r"replace a linear layer .*, but 'x' is none; there are: head, body"):
-        quick(Backwards(), real(), layer="x")
+class Deep(nn.Module):
+    """A convolutional network whose last layer lies inside another module."""
+
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.body = nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 5, 2), nn.BatchNorm2d(5), nn.Dropout2d(0.3))
+        self.head = nn.ModuleDict({"pool": nn.Flatten(), "fc": nn.Linear(5, outputs)})
+
+    def forward(self, x):
+        return self.head["fc"](self.head["pool"](self.body(x)))
+
+
+class Pair(nn.Module):
+    """Takes two arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.fc = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, left, right):
+        return self.fc(self.inner(left - right).tanh())
+
+
+@pytest.mark.parametrize(
+    "network, layer",
+    [(Backwards(), "head"), (Deep(1), "head.fc"), (torch.compile(mlp(4, [8], 1)), "2")],
+    ids=["defined first", "inside", "compiled"],
+)
+def test_the_last_layer_is_found_by_what_it_computes(network, layer, tmp_path):
+    attached = quick(network, real(), steps=1)
+    assert attached.layer == layer
+    assert quick(getattr(network, "_orig_mod", network), real(), layer=layer, steps=1).layer == layer
+    attached.save(tmp_path / "model")
+    loaded = Attached.load(tmp_path / "model", getattr(network, "_orig_mod", network))
+    assert_close(loaded.predict(NEW).std, attached.predict(NEW).std)
+
+
+def test_arguments_may_be_separate(tmp_path):
+    loader = [((X[:40], X[40:]), LABELS[:40])]
+    attached = attach(Pair(), loader, members=4, steps=1, progress=False)
+    pair = (NEW, NEW.flip(0))
+    expected = attached.predict(pair, generator=seeded()).probabilities
+    attached.save(tmp_path / "model")
+    assert_close(Attached.load(tmp_path / "model", Pair()).predict(pair, generator=seeded()).probabilities, expected)
+
+
+class Loud(nn.Module):
+    """Notes how many rows it sees at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.fc, self.rows = nn.Linear(4, 8), nn.Linear(8, 1), []
+
+    def forward(self, x):
+        self.rows.append(len(x))
+        return self.fc(self.inner(x).tanh())
+
+
+def test_networks_see_few_points_at_a_time():
+    attached = quick(Loud(), real(), steps=1)
+    own = attached.ensemble.backbone[0]
+    own.rows.clear()
+    attached.predict(NEW, batch_size=8)
+    assert own.rows == [8, 8, 4]
+
+
+def test_a_generator_loses_no_batch():
+    """The first batch is looked at, and trained on too."""
+    seen = (pair for pair in TensorDataset(X, real()[:, None]))
+    batches = ((x[None], y[None]) for x, y in seen)
+    attached = attach(Backwards(), batches, members=4, steps=1, progress=False, generator=seeded())
+    whole = attach(
+        copy.deepcopy(attached_network(attached)), Batch(X, real()[:, None]), members=4, steps=1, progress=False
+    )
+    assert_close(attached.method.likelihood.offset, whole.method.likelihood.offset)
+
+
+def attached_network(attached):
+    return nn.Sequential(attached.ensemble.backbone[0], nn.Linear(8, 1))
+
+
+def test_each_target_has_its_own_unit_and_noise():
+    """Scaling one target scales its own prediction, and leaves the other's as it is."""
+    y = torch.stack([X[:, 0].sin(), X[:, 1] + 0.3 * normal(80, seed=4, dtype=torch.float32)], 1)
+    units = torch.tensor([1e-3, 1e4])
+    plain, scaled = (quick(trained(2), 5 + targets).predict(NEW) for targets in (y, units * y))
+    assert_close((scaled.mean - 5) / units, plain.mean - 5, rtol=0.02, atol=0.05)
+    for part in ("epistemic", "aleatoric", "total"):
+        assert_close(getattr(scaled, part) / units.square(), getattr(plain, part), rtol=0.05, atol=1e-4)
+    noise = plain.aleatoric[0]
+    assert noise[1] > 2 * noise[0]
+
+
+def test_precision_is_the_networks():
+    network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    loader = DataLoader(TensorDataset(X.double(), real().double()), 32)
+    assert attach(network, loader, members=4, steps=1, progress=False).predict(NEW.double()).std.dtype == torch.float64
+
+
+def test_weights_count():
+    """Points of weight zero might as well not be there."""
+    y = real()[:, None]
+    w = torch.cat([torch.full((40,), 2.0), torch.zeros(40)])
+    wrong = torch.cat([y[:40], 1000 + y[40:]])
+    options = {"members": 8, "width": 32, "steps": 100, "progress": False, "generator": seeded()}
+    prediction = attach(trained(1), Batch(X, wrong, weights=w), **options).predict(NEW)
+    assert float((prediction.mean - y.mean()).abs().mean()) < 150
+
+
+def test_classes_may_be_told():
+    assert quick(trained(5), LABELS, classes=5, steps=1).predict(NEW).probabilities.shape == (20, 5)
+    assert quick(trained(1000), LABELS, classes=3, steps=1).predict(NEW).probabilities.shape == (20, 3)
+    binary = quick(trained(1), X[:, 0] > 0, steps=1)
+    assert binary.predict(NEW).probabilities.shape == (20, 2)
+    assert quick(trained(3), LABELS.int(), steps=1).predict(NEW).probabilities.shape == (20, 3)
+
+
+BAD = {
+    "layer": (
+        lambda: quick(Backwards(), real(), layer="x"),
+        r"linear layer .*, but 'x' is none; there are: head, body",
+    ),
+    "middle": (lambda: quick(Backwards(), real(), layer="body"), r"outputs \(N, C\), but 'body' does"),
+    "softmax": (
+        lambda: quick(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), LABELS),
+        r"outputs \(N, C\), but no linear layer does; there are: 0. Pass a network that ends with a linear layer",
+    ),
+    "no layer": (lambda: quick(nn.Flatten(), LABELS), "but None is none; there are: none"),
+    "missing class": (
+        lambda: quick(trained(5), LABELS),
+        r"network's 5 outputs, but they reach from 0 to 2; pass classes",
+    ),
+    "years": (lambda: quick(trained(1), 1900 + LABELS), r"from 1900 to 1902; pass classes=.*, or real targets as"),
+    "ignored": (lambda: quick(trained(3), LABELS - 100 * (LABELS == 0)), "labels must lie in 0 … 2, .* from -100 to 2"),
+    "one-hot": (
+        lambda: quick(trained(3), nn.functional.one_hot(LABELS)),
+        r"labels must be whole numbers, one per point",
+    ),
+    "NaN": (lambda: quick(trained(1), real() / (LABELS > 0)), "targets must be finite"),
+    "nothing": (lambda: attach(trained(1), []), "need data to train on, but there is no batch"),
+    "equal": (
+        lambda: attach(trained(1), [(0 * X, real())]),
+        "features must differ between points, but those of all 80",
+    ),
+    "lazy": (lambda: quick(nn.LazyLinear(1), real()), "of a lazy layer without a shape"),
+}
+
+
+@pytest.mark.parametrize("work, message", BAD.values(), ids=BAD.keys())
+def test_unsuitable_networks_and_targets_are_refused(work, message):
+    with pytest.raises(ValueError, match=message):
+        work()

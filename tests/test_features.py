@@ -38,6 +38,11 @@ def test_features_are_those_of_evaluation_mode(data):
     assert_close(dict(backbone.state_dict()), dict(before), rtol=0, atol=0)
 
 
+def test_a_backbone_without_weights_runs_where_the_data_are():
+    elsewhere = Batch(X.to("meta"), Y.to("meta"))
+    assert cache_features(nn.Flatten(), elsewhere).device.type == "meta"
+
+
 def test_heads_train_on_features_as_on_the_inputs():
     method = methods.de(Gaussian(0.1))
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from degp import Batch, Categorical, Ensemble, MeasurementAlone, Unlabelled, fit, methods
+from degp import Batch, Categorical, Ensemble, MeasurementAlone, Unlabelled, attach, fit, methods
 from degp.decisions.bandits import AgentConfig, EnsembleAgent, EpsilonGreedy, Problem, ThompsonSampling
 from degp.methods import Kind
 from degp.nets import lite_resnet_features, mlp, resnet, resnet_features
@@ -364,6 +364,23 @@ def test_the_estimators_fit_on_a_gpu_by_graphs():
         classifier = DEGPClassifier(steps=60, device="cuda", random_state=0).fit(X, y > 0)
     assert regressor.score(X, y) > 0.95
     assert classifier.score(X, y > 0) > 0.9
+
+
+def test_heads_are_attached_by_graphs():
+    """Also to a network that is nothing but its last layer, so that the backbone has no weights."""
+    x = torch.randn(200, 3, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    real = torch.stack([x[:, 0], 100 + 50 * x[:, 1]], 1)
+    torch.manual_seed(0)
+    for network, targets in ((mlp(3, (8,), 2), real), (mlp(3, (), 2), (x[:, 0] > 0).long())):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            attached = attach(network.cuda(), Batch(x, targets), members=8, width=32, steps=200, progress=False)
+        prediction = attached.predict(x)
+        assert prediction.total.device.type == "cuda"
+        if targets is real:
+            assert ((prediction.mean - real).square().mean(0).sqrt() < 0.5 * real.std(0)).all()
+        else:
+            assert (prediction.probabilities.argmax(1) == targets).float().mean() > 0.9
 
 
 def image_recipe():

@@ -1,6 +1,8 @@
 """An exported ensemble predicts the library's numbers for any number of points, whatever its members are."""
 
 import copy
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from torch.testing import assert_close
 
 from degp import Categorical, Ensemble, Gaussian, methods, predict, priors
 from degp.ensemble import lora, rank_one
-from degp.graph import export_ensemble, run_onnx
+from degp.graph import CLASSES, export_ensemble, exported_program, run_onnx
 from degp.likelihoods import Bernoulli, HeteroscedasticGaussian
 from tests.fixtures import normal, seeded
 
@@ -113,7 +115,23 @@ def test_classes_are_the_librarys_for_any_number_of_points(name, tmp_path):
     assert_close(dict(ensemble.state_dict()), dict(before), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_programs_of_torch_are_the_librarys_for_any_number_of_points(name, tmp_path):
+    make, points = CASES[name]
+    ensemble, method = made(make, points), methods.degp(Categorical(1.7), priors.NNGP(1))
+    program = exported_program(ensemble, method, points(5), generator=seeded())
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    for count in (1, 7):
+        expected = predict(ensemble, points(count), method, generator=seeded())
+        with torch.no_grad():
+            outputs = loaded(points(count))
+        for part, value in zip(CLASSES, outputs, strict=True):
+            assert_close(value, getattr(expected, part), rtol=1e-5, atol=1e-5)
+
+
 NUMBERS = {
+    "DE-GP in units": methods.degp(Gaussian([0.3, 0.6], units=([3.0, -1.0], [0.5, 4.0])), priors.NNGP(1)),
     "DE-GP": methods.degp(Gaussian(0.3), priors.NNGP(1)),
     "DE": methods.de(Gaussian(0.3)),
     "DE-GP, noise by input": methods.degp(HeteroscedasticGaussian(0.3), priors.NNGP(1)),
@@ -127,6 +145,16 @@ def test_numbers_are_the_librarys_for_any_number_of_points(name, tmp_path):
     path = export_ensemble(ensemble, NUMBERS[name], rows(1), tmp_path / "model.onnx")  # one point is no constant
     for count in (1, 7):
         assert_same(path, ensemble, NUMBERS[name], rows(count), first="mean")
+
+
+@pytest.mark.parametrize("make", [rank_one, partial(lora, rank=1)], ids=["rank one", "low rank"])
+def test_a_file_has_the_weights_of_light_members_once_and_no_traces(make, tmp_path):
+    network = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 1))
+    ensemble = make(network, 6)
+    path = export_ensemble(ensemble, NUMBERS["DE-GP"], torch.zeros(2, 64), tmp_path / "model.onnx")
+    stored = sum(4 * parameter.numel() for parameter in ensemble.parameters())
+    assert stored < path.stat().st_size < 1.5 * stored + 2**15
+    assert str(Path(__file__).parents[1]).encode() not in path.read_bytes()
 
 
 def test_observations_after_training_are_part_of_the_graph(tmp_path):

@@ -226,8 +226,8 @@ def test_a_whole_number_as_weight_is_a_repeated_row(name, likelihood, C, make):
     counts = torch.arange(len(batch)) % 4  # a row of weight 0 is absent
     rows = torch.arange(len(batch)).repeat_interleave(counts)
     method = METHODS[name](likelihood, ensemble)
-    weighted = batch_loss(ensemble, Batch(batch.inputs, batch.targets, weights=counts.double()), method)
-    repeated = batch_loss(ensemble, Batch(batch.inputs[rows], batch.targets[rows]), method)
+    weighted = batch_loss(ensemble, Batch(batch.inputs, batch.targets, len(batch), weights=counts.double()), method)
+    repeated = batch_loss(ensemble, Batch(batch.inputs[rows], batch.targets[rows], len(rows)), method)
     assert_close(len(batch) * weighted.total, len(rows) * repeated.total, rtol=1e-12, atol=0)
 
 
@@ -239,8 +239,8 @@ def test_a_weight_of_two_is_every_row_twice_for_the_process(likelihood, C, make)
     ensemble, batch = case(C, make)
     method, rows = METHODS["degp"](likelihood, ensemble), torch.arange(len(batch)).repeat(2)
     twice = torch.full((len(batch),), 2.0)
-    weighted = batch_loss(ensemble, Batch(batch.inputs, batch.targets, weights=twice), method).terms
-    repeated = batch_loss(ensemble, Batch(batch.inputs[rows], batch.targets[rows]), method).terms
+    weighted = batch_loss(ensemble, Batch(batch.inputs, batch.targets, len(batch), weights=twice), method).terms
+    repeated = batch_loss(ensemble, Batch(batch.inputs[rows], batch.targets[rows], len(rows)), method).terms
     assert_close(weighted["data"], 2 * repeated["data"], rtol=1e-12, atol=0)
 
 

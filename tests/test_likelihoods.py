@@ -342,3 +342,37 @@ def test_the_floor_bounds_a_learned_noise_variance_and_is_widened_with_it():
     assert float(likelihood.variance.detach()) == pytest.approx(0.6)
     with pytest.raises(ValueError, match=r"floor must be at least 0 and less than the variance 0\.1, but it is 0\.1"):
         Gaussian(0.1, floor=0.1)
+
+
+UNITS = ([3.0, -1.0], [1e-3, 1e4])
+
+
+def test_units_are_a_change_of_variables():
+    """y = o + u (f + noise): densities by the Jacobian, moments by o and u, whatever the units of the other output."""
+    q, y, plain, own = random_posterior(3, 4, 2), normal(4, 2, seed=2), Gaussian([0.3, 0.7]), torch.tensor(UNITS[1])
+    scaled, offset, unit = Gaussian([0.3, 0.7], units=UNITS), torch.tensor(UNITS[0]).double(), own.double()
+    targets, jacobian = offset + unit * y, unit.log().sum()
+    assert_close(scaled.expected_log_prob(q, targets), plain.expected_log_prob(q, y) - jacobian)
+    g = normal(5, 4, 2, seed=3)
+    assert_close(scaled.log_prob(g, targets), plain.log_prob(g, y) - jacobian)
+    for one, other in (
+        (scaled.predictive(q), plain.predictive(q)),
+        (scaled.mixture(g), plain.mixture(g)),
+    ):
+        assert_close(one.mean, offset + unit * other.mean)
+        assert_close(one.aleatoric, unit.square() * other.aleatoric)
+        assert_close(one.epistemic, unit.square() * other.epistemic)
+        assert_close(one.log_prob(targets), other.log_prob(y) - jacobian)
+
+
+def test_noise_may_differ_between_outputs():
+    q, y, likelihood = random_posterior(3, 4, 2), normal(4, 2, seed=2), Gaussian([0.3, 0.7])
+    one_by_one = sum(
+        Gaussian(variance).expected_log_prob(
+            LowRankGaussian(q.mean[:, [c]], q.deviations[..., [c]], q.diagonal[:, [c]]), y[:, [c]]
+        )
+        for c, variance in enumerate((0.3, 0.7))
+    )
+    assert_close(likelihood.expected_log_prob(q, y), one_by_one)
+    with pytest.raises(ValueError, match=r"one noise variance per output, .*, but there are 2 and the network has 3"):
+        likelihood.check(normal(4, 3), 3)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import jaxtyping
 import pytest
@@ -23,7 +24,7 @@ from degp import (
     no_points,
 )
 from degp.gaussian import KroneckerGaussian, LowRankGaussian, kl_divergence
-from degp.methods import Kind, Prepared, de, degp, rde, rms
+from degp.methods import DEGP, Kind, Prepared, de, degp, rde, require_method, rms
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
 from tests import reference
@@ -72,7 +73,7 @@ def test_de_is_the_sum_over_members_of_the_mean_loss():
 
 def test_de_of_classes_is_the_sum_of_cross_entropies():
     ensemble, labels = small_ensemble(C=3), torch.tensor([0, 2, 1, 1, 0, 2])
-    batch = Batch(normal(6, 2), labels)
+    batch = Batch(normal(6, 2), labels, population=6)
     by_hand = sum(nn.functional.cross_entropy(g(batch.inputs) / 0.5, labels) for g in ensemble.to_modules())
     assert_close(batch_loss(ensemble, batch, de(Categorical(0.5))).total, by_hand)
 
@@ -138,7 +139,7 @@ def test_rms_with_a_backbone_has_one_anchor_for_it():
 def test_a_backbone_without_weights_needs_no_anchor():
     ensemble, batch = (
         Ensemble(lambda: nn.Linear(2, 1), 3, backbone=nn.Flatten()),
-        Batch(torch.zeros(4, 2, 1), torch.zeros(4, 1)),
+        Batch(torch.zeros(4, 2, 1), torch.zeros(4, 1), population=4),
     )
     alone = Ensemble(ensemble.to_modules())
     with_it, without = (
@@ -266,7 +267,7 @@ def test_the_divergence_on_measurement_points_alone_is_that_of_the_marginals():
 
 
 def test_draws_come_from_the_generator():
-    ensemble, batch = small_ensemble(C=3), Batch(normal(6, 2), torch.tensor([0, 2, 1, 1, 0, 2]))
+    ensemble, batch = small_ensemble(C=3), Batch(normal(6, 2), torch.tensor([0, 2, 1, 1, 0, 2]), 6)
     method = degp(Categorical(), NNGP(1), measurement=UniformBox(-1.0, 1.0, 3))
     one, same, other = (batch_loss(ensemble, batch, method, generator=seeded(seed)).total for seed in (0, 0, 1))
     assert torch.equal(one, same) and not torch.equal(one, other)
@@ -374,7 +375,7 @@ def test_every_kind_builds_its_method(kind):
 def test_a_loop_of_ones_own_trains(make):
     torch.manual_seed(0)
     ensemble, inputs = Ensemble(lambda: mlp(1, [20], 1), 3), torch.linspace(-1, 1, 20)[:, None]
-    batch, method = Batch(inputs, torch.sin(3 * inputs)), make(Gaussian(0.2, learned=True))
+    batch, method = Batch(inputs, torch.sin(3 * inputs), len(inputs)), make(Gaussian(0.2, learned=True))
     optimizer = torch.optim.Adam([*ensemble.parameters(), *method.parameters()], lr=0.02)
     losses = []
     for _ in range(100):
@@ -390,7 +391,7 @@ def test_a_loop_of_ones_own_trains(make):
 @pytest.mark.parametrize("D, N", [(1, 8), (2, 10)])
 def test_linear_ensemble_recovers_the_exact_posterior(D, N):
     prior, variance, steps = NNGP(0, 2.0, 0.5), 0.09, 500
-    batch = Batch(normal(N, D), normal(N, D).mean(1, keepdim=True) + 0.3 * normal(N, 1, seed=1))
+    batch = Batch(normal(N, D), normal(N, D).mean(1, keepdim=True) + 0.3 * normal(N, 1, seed=1), N)
     start = WeightPrior(2.0, 0.5)
     generator = seeded()
     ensemble = Ensemble(lambda: start.initialise(nn.Linear(D, 1).double(), generator=generator), 8)
@@ -441,7 +442,7 @@ def test_targets_of_another_form_are_refused_and_not_broadcast(method, targets, 
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, whose shapes nobody else checks
     message = f"rows (N, 1), one column per output of the network, but they are {targets.dtype} of shape"
     with pytest.raises(ValueError, match=re.escape(f"{message} {tuple(targets.shape)}")):
-        batch_loss(small_ensemble(C=1), Batch(normal(6, 2), targets), method)
+        batch_loss(small_ensemble(C=1), Batch(normal(6, 2), targets, 6), method)
 
 
 @pytest.mark.parametrize("make", [de, lambda likelihood: degp(likelihood, NNGP(1))], ids=["de", "degp"])
@@ -449,3 +450,25 @@ def test_a_likelihood_by_its_name_is_refused(make, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(TypeError, match=r"such as degp.Gaussian\(\) or degp.Categorical\(\), but it is 'gaussian'"):
         make("gaussian")
+
+
+@pytest.mark.parametrize("method", [de(MEAN), rde(MEAN), degp(MEAN, NNGP(1))], ids=["de", "rde", "degp"])
+def test_a_batch_of_a_loader_must_state_the_population(method):
+    """Its own size would make the prior count N / B times too much, and nobody would notice."""
+    ensemble, x, y = small_ensemble(C=1), normal(6, 2), normal(6, 1)
+    for forgotten in (Batch(x, y), Batch(x, y).to(dtype=torch.float64), replace(Batch(x, y), inputs=2 * x)):
+        with pytest.raises(
+            ValueError, match=r"must state the size N .*, but this one of 6 points does not; pass Batch"
+        ):
+            batch_loss(ensemble, forgotten, method)
+    stated = batch_loss(ensemble, Batch(x, y, 6), method).total
+    assert_close(batch_loss(ensemble, Batch(x, y)[:], method).total, stated)  # rows of a whole set
+
+
+def test_classes_and_names_are_no_methods_and_no_likelihoods():
+    with pytest.raises(TypeError, match=r"but it is <class 'degp.likelihoods.Gaussian'>"):
+        de(Gaussian)
+    for wrong in ("degp", DEGP):
+        with pytest.raises(TypeError, match=r"a method must be a value such as degp.methods.de\(degp.Gaussian\(\)\)"):
+            require_method(wrong)
+    require_method(de(MEAN))

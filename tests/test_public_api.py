@@ -11,7 +11,7 @@ import degp
 
 PUBLIC = {
     "degp": {
-        *{"Ensemble", "lora", "rank_one", "attach", "cache_features"},
+        *{"Ensemble", "Unpacked", "lora", "rank_one", "attach", "cache_features"},
         *{"fit", "predict", "batch_loss", "Plan", "EarlyStopping", "EachStep"},
         *{"Batch", "Loss", "History", "CheckpointError", "Checkpoints", "NonFiniteLossError"},
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
@@ -22,7 +22,7 @@ PUBLIC = {
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },
     "degp.methods": {
-        *{"Method", "DEGP", "Memberwise", "Kind", "Built", "with_likelihood", "Prepared"},
+        *{"Method", "DEGP", "Memberwise", "Kind", "Built", "with_likelihood", "require_method", "Prepared"},
         *{"de", "rde", "rms", "degp", "batch_loss"},
     },
     "degp.data": {
@@ -35,7 +35,7 @@ PUBLIC = {
         "subset",
         "Standardiser",
     },
-    "degp.ensemble": {"Ensemble", "HasParts", "Part", "lora", "rank_one"},
+    "degp.ensemble": {"Ensemble", "HasParts", "Part", "Unpacked", "lora", "rank_one"},
     "degp.nets": {
         *{"Erf", "mlp", "mlp_features", "lenet", "lenet_features"},
         *{"resnet", "resnet_features", "lite_resnet_features"},

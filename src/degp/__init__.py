@@ -6,7 +6,7 @@ a predictive distribution (`predict`), and `metrics` scores that distribution.
 
 from degp import data, methods, metrics, nets, priors
 from degp.attached import attach
-from degp.ensemble import Ensemble, lora, rank_one
+from degp.ensemble import Ensemble, Unpacked, lora, rank_one
 from degp.features import cache_features
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
 from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
@@ -57,6 +57,7 @@ __all__ = [
     "RegressionPredictive",
     "UniformBox",
     "Unlabelled",
+    "Unpacked",
     "attach",
     "batch_loss",
     "cache_features",

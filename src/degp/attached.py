@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from degp.data.arrays import check_inputs
 from degp.data.batches import batches_of
 from degp.ensemble import Ensemble
-from degp.ensemble.layers import is_linear, with_layers
-from degp.ensemble.modes import evaluation
-from degp.ensemble.stacking import replaced
+from degp.ensemble.backbones import before_layer, callable_with, last_layer
+from degp.ensemble.layers import sizes_of
+from degp.ensemble.unpacking import Unpacked
 from degp.features import cache_features
 from degp.graph import export_ensemble
 from degp.likelihoods import Categorical, Gaussian
@@ -45,24 +47,37 @@ class Attached:
     Attributes:
         ensemble: the heads, with the network up to its last layer as a frozen backbone.
         method: DE-GP, as the heads were trained.
+        layer: the name of the layer that they replace.
         scales: of the prior over functions of the features.
     """
 
     ensemble: Ensemble
     method: DEGP
+    layer: str
     scales: Scales | None = None
 
-    def predict(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Predictive:
-        """The predictive distribution of new targets, from the network's own inputs."""
-        return predict(self.ensemble, inputs, self.method, generator=generator)
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        num_draws: int = 1000,
+        batch_size: int = 512,
+        generator: torch.Generator | None = None,
+    ) -> Predictive:
+        """The predictive distribution of new targets, from the network's own inputs; arguments as in `predict`."""
+        return predict(
+            self.ensemble, inputs, self.method, num_draws=num_draws, batch_size=batch_size, generator=generator
+        )
 
     def save(self, folder: Path | str) -> None:
         """Saves everything that `load` needs to a new folder, without pickle."""
         self.ensemble.save(folder)
         likelihood = self.method.likelihood
-        noise = float(likelihood.variance) if isinstance(likelihood, Gaussian) else None
-        unit_length = isinstance(_layers(self.ensemble.backbone)[-1], nn.RMSNorm)
-        facts = {"noise_variance": noise, "epsilon": self.method.epsilon, "unit_length": unit_length}
+        facts = {"layer": self.layer, "epsilon": self.method.epsilon, "noise_variance": None}
+        facts["unit_length"] = isinstance(_last(self.ensemble.backbone), nn.RMSNorm)
+        if isinstance(likelihood, Gaussian):
+            facts["noise_variance"] = likelihood.variance.tolist()
+            facts["units"] = [likelihood.offset.tolist(), likelihood.unit.tolist()]
         write_json(Path(folder) / FACTS, facts)
 
     def export(self, inputs: Inputs, path: Path | str, *, generator: torch.Generator | None = None) -> Path:
@@ -70,24 +85,24 @@ class Attached:
         return export_ensemble(self.ensemble, self.method, inputs, path, generator=generator)
 
     @classmethod
-    def load(cls, folder: Path | str, network: nn.Module | None = None, *, layer: str | None = None) -> "Attached":
+    def load(cls, folder: Path | str, network: nn.Module | None = None) -> "Attached":
         """What `save` wrote.
 
         Args:
             network: the one that members were attached to, with any weights; needed unless it is an `nn.Sequential` of
                 torch's layers.
-            layer: as in `attach`.
         """
-        backbone, saved = None, read_json(Path(folder) / FACTS)
+        saved, backbone = read_json(Path(folder) / FACTS), None
+        layer, noise = saved["layer"], saved["noise_variance"]
         if network is not None:
-            body, last = _without_layer(network, layer)
+            known = network if layer in dict(network.named_modules()) else Unpacked(network)
+            features, _ = sizes_of(known.get_submodule(layer))
             components = _num_components(read_json(Path(folder) / "ensemble.json"))
-            norm = [nn.RMSNorm(components)] if saved.get("unit_length") else []
-            features = last.get_parameter("weight").shape[1]
-            backbone = nn.Sequential(body, nn.Linear(features, components), *norm)
-        noise = saved["noise_variance"]
-        likelihood = Categorical() if noise is None else Gaussian(noise)
-        return cls(Ensemble.load(folder, backbone=backbone), degp(likelihood, NNGP(1), epsilon=saved["epsilon"]))
+            norm = [nn.RMSNorm(components)] if saved["unit_length"] else []
+            backbone = nn.Sequential(before_layer(known, layer), nn.Linear(features, components), *norm)
+        likelihood = Categorical() if noise is None else Gaussian(noise, units=tuple(saved["units"]))
+        method = degp(likelihood, NNGP(1), epsilon=saved["epsilon"])
+        return cls(Ensemble.load(folder, backbone=backbone), method, layer)
 
 
 def attach(
@@ -95,6 +110,7 @@ def attach(
     data: Any,
     *,
     layer: str | None = None,
+    classes: int | None = None,
     members: int = 100,
     width: int = 256,
     components: int = 128,
@@ -113,9 +129,11 @@ def attach(
     components (`scaled_components`), with scales that maximise the evidence.
 
     Args:
-        network: trained, on the device where it is to run.
+        network: trained, on the device where it is to run. It may take its inputs as one argument or as several, and
+            return a tensor or a record with `logits`, as models of transformers do.
         data: a DataLoader, a Dataset, a `Batch` or an iterable of batches; whole-number targets are classes.
-        layer: the name of the layer to replace; by default the last linear one.
+        layer: the name of the layer to replace; by default the linear one that gives the network's outputs.
+        classes: their number, where labels are for another task than the network's own, or the last are missing.
         members: M.
         width: units of each head's hidden layer.
         components: at most so many principal components of the features.
@@ -125,49 +143,51 @@ def attach(
         generator: for all draws, on the network's device.
         progress: a progress bar; by default where the output is a terminal.
     """
-    body, last = _without_layer(network, layer)
-    _require_last(network, body, last, next(iter(batches_of(data, device=_device(network)))).inputs)
-    features = cache_features(body, data, path=path)
-    targets, unit, offset = _standardised(features.targets)
-    rows = replace(features, targets=targets)
-    projection, scales = scaled_components(rows, components, generator=generator)
-    backbone, classes = nn.Sequential(body, *projection), not targets.is_floating_point()
-    ensemble = draw_heads(scales, members, width, _num_outputs(targets), backbone=backbone, generator=generator)
-    method = degp(Categorical() if classes else Gaussian(scales.noise_variance, learned=True), scales.nngp())
-    points = replace(rows, inputs=projection(rows.inputs).detach())
+    batches = batches_of(data, device=_device(network))
+    first = next(batches, None) or _nothing()
+    network = callable_with(network, first.inputs)
+    layer = last_layer(network, first.inputs, layer)
+    body = before_layer(network, layer)
+    features = cache_features(body, chain([first], batches), path=path)
+    check_inputs(features.inputs)
+    targets, outputs = _checked(features.targets, sizes_of(network.get_submodule(layer))[1], classes)
+    units = _units(targets) if targets.is_floating_point() else None
+    real = as_real(targets, outputs) if units is None else (targets - units[0]) / units[1]
+    projection, scales = scaled_components(replace(features, targets=real), components, generator=generator)
+    backbone = nn.Sequential(body, *projection)
+    ensemble = draw_heads(scales, members, width, outputs, backbone=backbone, generator=generator)
+    method = degp(_likelihood(scales, units), scales.nngp()).to(
+        features.device
+    )  # a CUDA graph cannot hold copies to it
+    points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
     heads = ensemble.on_features()
     train_heads(heads, points, method, steps=steps, batch_size=batch_size, generator=generator, progress=progress)
     ensemble.execution = heads.execution
-    if not classes:
-        _rescale(ensemble, method, unit, offset)
-    return Attached(ensemble.eval(), method.requires_grad_(False), scales)
+    return Attached(ensemble.eval(), method.requires_grad_(False), layer, scales)
 
 
-def _without_layer(network: nn.Module, name: str | None) -> tuple[nn.Module, nn.Module]:
-    """The network up to a linear layer, frozen, with the network's own weights; and that layer."""
-    linear = {key: layer for key, layer in network.named_modules() if is_linear(layer)}
-    chosen = name if name is not None else next(reversed(linear), None)
-    if chosen is None or chosen not in linear:
-        known = ", ".join(linear) or "none"
-        raise ValueError(f"members replace a linear layer of the network, but {chosen!r} is none; there are: {known}")
-    body = replaced(network, lambda tensors: tensors[0].detach(), [network]).requires_grad_(False).eval()
-    return with_layers(body, lambda key, layer: nn.Identity() if key == chosen else None), linear[chosen]
+def _nothing() -> Batch:
+    raise ValueError("members need data to train on, but there is no batch; is the iterator used up?")
 
 
-@torch.no_grad()
-def _require_last(network: nn.Module, body: nn.Module, last: nn.Module, inputs: Inputs) -> None:
-    """Raises where the network is not `last` of the features; a layer in the middle may not even fit them."""
-    try:
-        with evaluation(network):
-            features = body(inputs)
-            same = features.ndim == 2 and torch.allclose(last(features), network(inputs), rtol=1e-3, atol=1e-4)
-    except (RuntimeError, AttributeError):
-        same = False
-    if not same:
+def _checked(
+    targets: Shaped[Tensor, "N ..."], outputs: int, classes: int | None
+) -> tuple[Shaped[Tensor, "N ..."], int]:
+    """Real targets (N, C) or labels (N,), and the number of outputs that heads need for them."""
+    if targets.is_floating_point():
+        columns = targets[:, None] if targets.ndim == 1 else targets
+        Gaussian().check_values(columns, columns.shape[1])
+        return columns, columns.shape[1]
+    Categorical().check(targets.long() if targets.dtype == torch.bool else targets, outputs)
+    highest = int(targets.max())
+    count = classes or max(2, outputs)
+    if classes is None and highest + 1 != count:
         raise ValueError(
-            "the layer that members replace must map features (N, D) to the network's outputs, but it does not; pass "
-            "the name of the last layer as layer=…, or a network that ends with a linear layer"
+            f"labels must be those of the network's {outputs} outputs, but they reach from {int(targets.min())} to "
+            f"{highest}; pass classes=…, the number of classes, or real targets as targets.float()"
         )
+    Categorical().check_values(targets, count)
+    return targets.long(), count
 
 
 def scaled_components(
@@ -180,7 +200,7 @@ def scaled_components(
     and predicts worse with them.
 
     Args:
-        features: with classes, or with standardised real targets.
+        features: with real targets (N, C): standardised ones, or labels `as_real`.
         most: components.
         generator: for the rows that the evidence is measured on.
     """
@@ -204,19 +224,18 @@ class _Form:
     groups: tuple[int, ...]
 
     def fitted(self, rows: Batch) -> Scales:
-        points, targets = self.layers(rows.inputs).detach(), as_real(rows.targets)
-        return most_likely_scales(points, targets, 1, weights=rows.weights, groups=self.groups, most_rows=len(rows))
+        points, groups = self.layers(rows.inputs).detach(), self.groups
+        return most_likely_scales(points, rows.targets, 1, weights=rows.weights, groups=groups, most_rows=len(rows))
 
     def held_out_nll(self, rows: Batch) -> float:
         """−log p(y) of every second row, given the others and the scales that they prefer."""
         known, new = rows[::2], rows[1::2]
         scales = self.fitted(known)
         left, right = (scales.apply(self.layers(part.inputs).detach()) for part in (known, new))
-        y, truth = as_real(rows.targets)[::2], as_real(rows.targets)[1::2]
         noise = scales.noise_variance if known.weights is None else scales.noise_variance / known.weights
-        process = ExactGP.fit(scales.nngp(), left, y, noise_variance=noise)
+        process = ExactGP.fit(scales.nngp(), left, known.targets, noise_variance=noise)
         variance = process.variance(right)[:, None] + scales.noise_variance
-        return float((variance.log() + (truth - process.mean(right)).square() / variance).mean())
+        return float((variance.log() + (new.targets - process.mean(right)).square() / variance).mean())
 
 
 def _some_rows(features: Batch, generator: torch.Generator | None) -> Int[Tensor, "N"]:
@@ -239,6 +258,10 @@ def _principal_components(features: Float[Tensor, "N D"], most: int) -> nn.Linea
     x = features.double()
     mean = x.mean(0)
     variances, vectors = torch.linalg.eigh((x - mean).mT @ (x - mean) / len(x))  # ascending
+    if not variances[-1] > 0:
+        raise ValueError(
+            f"the network's features must differ between points, but those of all {len(x)} are equal; check the data"
+        )
     kept = max(1, min(most, int((variances > 1e-12 * variances[-1]).sum())))
     variances, vectors = variances[-kept:].flip(0), vectors[:, -kept:].flip(1).mT
     unit = variances.mean().sqrt()
@@ -248,25 +271,24 @@ def _principal_components(features: Float[Tensor, "N D"], most: int) -> nn.Linea
     return layer
 
 
-def _standardised(targets: Shaped[Tensor, "N ..."]) -> tuple[Tensor, float, Tensor]:
-    """Real targets with mean zero and variance one, their unit and their mean; classes as they are."""
-    if not targets.is_floating_point():
-        return targets, 1.0, torch.zeros(())
+def _units(targets: Float[Tensor, "N C"]) -> tuple[Float[Tensor, "C"], Float[Tensor, "C"]]:
+    """Mean and standard deviation of each target; those that are constant have the unit one."""
     offset = targets.mean(0)
-    unit = float((targets - offset).square().mean().sqrt()) or 1.0
-    return (targets - offset) / unit, unit, offset
+    spread = (targets - offset).square().mean(0).sqrt()
+    return offset, torch.where(spread > 0, spread, 1.0)
 
 
-def as_real(targets: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N C"]:
-    """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
-    if targets.is_floating_point():
-        return targets
-    onehot = nn.functional.one_hot(targets, _num_outputs(targets)).double()
+def _likelihood(scales: Scales, units: tuple[Float[Tensor, "C"], Float[Tensor, "C"]] | None) -> Categorical | Gaussian:
+    if units is None:
+        return Categorical()
+    offset, unit = (values.tolist() for values in units)
+    return Gaussian([scales.noise_variance] * len(unit), learned=True, units=(offset, unit))
+
+
+def as_real(labels: Int[Tensor, "N"], classes: int) -> Float[Tensor, "N C"]:
+    """Labels for the evidence: one centred column per class, scaled as logits."""
+    onehot = nn.functional.one_hot(labels, classes).double()
     return 4 * (onehot - onehot.mean(0))
-
-
-def _num_outputs(targets: Shaped[Tensor, "N ..."]) -> int:
-    return targets.shape[1] if targets.is_floating_point() else int(targets.max()) + 1
 
 
 def draw_heads(
@@ -320,16 +342,6 @@ def train_heads(
     )
 
 
-@torch.no_grad()
-def _rescale(ensemble: Ensemble, method: DEGP, unit: float, offset: Float[Tensor, "C"]) -> None:
-    """From standardised targets to the user's, in the read-outs and in the noise variance."""
-    assert ensemble.stacked is not None and isinstance(method.likelihood, Gaussian)
-    *_, readout = (layer for layer in ensemble.stacked.modules() if isinstance(layer, nn.Linear))
-    readout.weight *= unit
-    readout.bias.mul_(unit).add_(offset)
-    method.likelihood.widen(unit**2)
-
-
 def _num_components(form: dict[str, Any]) -> int:
     """Inputs of the heads, from the first layer of their description."""
     (_, first), *_ = form["network"]["Sequential"]
@@ -337,11 +349,11 @@ def _num_components(form: dict[str, Any]) -> int:
 
 
 def _device(network: nn.Module) -> torch.device:
-    return next(network.parameters()).device
+    return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
 
 
-def _layers(backbone: nn.Module | None) -> list[nn.Module]:
-    return list(backbone.children()) if backbone is not None else []
+def _last(backbone: nn.Module | None) -> nn.Module | None:
+    return None if backbone is None else [*backbone.children()][-1]
 
 
 def _kind(module: nn.Module) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from degp.data.batches import batches_of
 from degp.ensemble.modes import evaluation
 from degp.points import Inputs, count_points, take_points
+from degp.runtime.execution import one_tensor
 from degp.runtime.files import new_file
 from degp.typing import Batch, joined
 
@@ -25,7 +26,7 @@ def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -
     """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is."""
     starts = range(0, count_points(inputs), batch_size)
     with evaluation(backbone):
-        return torch.cat([backbone(take_points(inputs, slice(i, i + batch_size))) for i in starts])
+        return torch.cat([one_tensor(backbone(take_points(inputs, slice(i, i + batch_size)))) for i in starts])
 
 
 def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = None, batch_size: int = 512) -> Batch:
@@ -42,7 +43,7 @@ def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = 
         batch_size: points at a time, where the data do not come in batches.
     """
     digest = _digest(backbone)
-    device = next((tensor.device for tensor in (*backbone.parameters(), *backbone.buffers())), torch.device("cpu"))
+    device = next((tensor.device for tensor in (*backbone.parameters(), *backbone.buffers())), None)
     if path is not None and Path(path).exists():
         return _read(Path(path), digest, device)
     cached = joined(
@@ -62,8 +63,8 @@ def _tensors(data: Batch) -> dict[str, Tensor]:
     return {"inputs": data.inputs.cpu(), "targets": data.targets.cpu(), **weights}
 
 
-def _read(path: Path, digest: str, device: torch.device) -> Batch:
-    with safe_open(path, framework="pt", device=str(device)) as file:
+def _read(path: Path, digest: str, device: torch.device | None) -> Batch:
+    with safe_open(path, framework="pt", device=str(device or "cpu")) as file:
         saved = (file.metadata() or {}).get("backbone")
         if saved != digest:
             raise ValueError(

@@ -1,6 +1,7 @@
-"""A trained ensemble as one ONNX graph: inputs in, predictions and their uncertainty out, without Python or torch.
+"""A trained ensemble as one graph: inputs in, predictions and their uncertainty out; for ONNX, or for torch alone.
 
-    export_ensemble(ensemble, method, inputs, "model.onnx")
+    export_ensemble(ensemble, method, inputs, "model.onnx")                     # without Python or torch
+    torch.export.save(exported_program(ensemble, method, inputs), "model.pt2")  # for torch, AOTInductor, ExecuTorch
 
 The graph takes any number of points. Its outputs are those of `predict`: `mean` or `probabilities`, and `epistemic`,
 `aleatoric`, `total`; the draws of the function that probabilities need are stored in it.
@@ -25,12 +26,22 @@ from degp.ensemble import Ensemble
 from degp.gaussian import Coefficients
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.methods import Method
-from degp.points import Inputs, count_points, join_points, map_tensors, take_points, tensors_of
+from degp.points import Inputs, as_inputs, count_points, join_points, map_tensors, take_points, tensors_of
 from degp.runtime.execution import Grouped, NotGroupable, grouped_program
 from degp.runtime.execution.strategies import Tensors, differentiable_attention, one_tensor, unstack
 from degp.runtime.files import new_file
 
-__all__ = ["CLASSES", "NUMBERS", "Classes", "Numbers", "export_ensemble", "normal_draws", "run_onnx", "write_onnx"]
+__all__ = [
+    "CLASSES",
+    "NUMBERS",
+    "Classes",
+    "Numbers",
+    "export_ensemble",
+    "exported_program",
+    "normal_draws",
+    "run_onnx",
+    "write_onnx",
+]
 
 NUMBERS = ("mean", "epistemic", "aleatoric", "total")
 Draws = tuple[Float[Tensor, "S M"], Float[Tensor, "S 1 C"]]
@@ -55,10 +66,49 @@ def export_ensemble(
         coefficients, num_draws: as in `predict`.
         generator: of the draws; with the same seed as `predict`'s the probabilities are the same.
     """
+    inputs = as_inputs(inputs)
+    graph, example = _prediction(ensemble, method, inputs, coefficients, num_draws, generator)
+    return write_onnx(
+        graph,
+        example,
+        path,
+        inputs=_names(inputs),
+        outputs=CLASSES if isinstance(method.likelihood, Categorical) else NUMBERS,
+        facts={"members": str(len(ensemble))},
+    )
+
+
+def exported_program(
+    ensemble: Ensemble,
+    method: Method,
+    inputs: Inputs,
+    *,
+    coefficients: Coefficients | None = None,
+    num_draws: int = 1000,
+    generator: torch.Generator | None = None,
+) -> torch.export.ExportedProgram:
+    """The same graph for torch: `program.module()(inputs)` gives the outputs in the order of `NUMBERS` or `CLASSES`.
+
+    Arguments as in `export_ensemble`. On the CPU; `torch.export.passes.move_to_device_pass` moves it.
+    """
+    graph, example = _prediction(ensemble, method, as_inputs(inputs), coefficients, num_draws, generator)
+    with differentiable_attention(), torch.no_grad():
+        return torch.export.export(graph, (example,), dynamic_shapes=(_any_number_of(example),))
+
+
+def _prediction(
+    ensemble: Ensemble,
+    method: Method,
+    inputs: Inputs,
+    coefficients: Coefficients | None,
+    num_draws: int,
+    generator: torch.Generator | None,
+) -> tuple[nn.Module, Inputs]:
+    """The module that a graph is made of, and two points of the inputs."""
     members = _evaluable(ensemble)
-    example = map_tensors(lambda tensor: tensor.detach().cpu(), take_points(inputs, slice(2)))
-    is_class = isinstance(method.likelihood, Categorical)
-    if is_class:
+    several = join_points([inputs, inputs]) if count_points(inputs) < 2 else inputs  # one row would be a constant
+    example = map_tensors(lambda tensor: tensor.detach().cpu(), take_points(several, slice(2)))
+    if isinstance(method.likelihood, Categorical):
         with torch.no_grad():
             q = method.posterior(members(example), coefficients)
         (M, _, C), precision = q.shape, q.mean.dtype
@@ -67,15 +117,13 @@ def export_ensemble(
     else:
         head = Numbers(method, coefficients)
     dtype = next((p.dtype for p in members.parameters() if p.is_floating_point()), torch.float32)
-    graph = _Prediction(members, head.to(dtype)).eval()
-    return write_onnx(
-        graph,
-        example,
-        path,
-        inputs=_names(inputs),
-        outputs=CLASSES if is_class else NUMBERS,
-        facts={"members": str(len(ensemble))},
-    )
+    return _Prediction(members, head.to(dtype)).eval(), example
+
+
+def _any_number_of(example: Inputs) -> Any:
+    """Dynamic shapes: the first axis of each tensor."""
+    rows = torch.export.Dim("rows")
+    return map_tensors(lambda tensor: {0: rows}, example)
 
 
 def write_onnx(
@@ -89,7 +137,6 @@ def write_onnx(
 ) -> Path:
     """Writes a module as an ONNX file that takes any number of points, with `facts` in its metadata."""
     _require_onnx()
-    rows = torch.export.Dim("rows")
     several = join_points([example, example]) if count_points(example) < 2 else example  # one row would be a constant
     with _quiet_exporter(), differentiable_attention(), torch.no_grad():
         program = torch.onnx.export(
@@ -97,10 +144,11 @@ def write_onnx(
             (several, {}),  # a dictionary in the last place would be keyword arguments
             dynamo=True,
             input_names=list(inputs),
-            dynamic_shapes=(map_tensors(lambda tensor: {0: rows}, several),),
+            dynamic_shapes=(_any_number_of(several),),
             verbose=False,
         )
     assert program is not None
+    _tidy(program.model)
     _name_outputs(program.model.graph, outputs)
     program.model.metadata_props.update(facts)
     with new_file(Path(path)) as draft:
@@ -155,13 +203,17 @@ class Numbers(nn.Module):
         self.by_input = isinstance(method.likelihood, HeteroscedasticGaussian)
         self.mixture = method.epsilon == 0 and coefficients is None
         self.log_noise = nn.Buffer(_log_noise(method.likelihood))
+        offset, unit = _units(method.likelihood)
+        self.offset, self.unit = nn.Buffer(offset), nn.Buffer(unit)
 
     def forward(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         mean, deviations, nugget = self.process(outputs)
         C = outputs.shape[2] // 2 if self.by_input else outputs.shape[2]
         epistemic = (deviations.square().sum(0) + nugget)[:, :C]
         aleatoric = self._aleatoric(outputs[..., C:], nugget[:, C:]) + 0 * mean[:, :C]
-        return mean[:, :C], epistemic, aleatoric, epistemic + aleatoric
+        squared = self.unit.square()
+        total = epistemic + aleatoric
+        return self.offset + self.unit * mean[:, :C], squared * epistemic, squared * aleatoric, squared * total
 
     def _aleatoric(self, outputs: Tensor, nugget: Tensor) -> Tensor:
         """σ²; or E eˢ if the network predicts the noise, over the members or under q before any update."""
@@ -248,7 +300,7 @@ def _entropy(probabilities: Tensor) -> Tensor:
     return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
-def _log_noise(likelihood: Likelihood) -> Float[Tensor, ""]:
+def _log_noise(likelihood: Likelihood) -> Float[Tensor, "*C"]:
     if isinstance(likelihood, HeteroscedasticGaussian):
         return likelihood.log_base.detach().cpu()
     if isinstance(likelihood, Gaussian):
@@ -259,11 +311,25 @@ def _log_noise(likelihood: Likelihood) -> Float[Tensor, ""]:
     )
 
 
+def _units(likelihood: Likelihood) -> tuple[Float[Tensor, "*C"], Float[Tensor, "*C"]]:
+    if isinstance(likelihood, Gaussian) and likelihood.has_units:
+        return likelihood.offset.detach().cpu(), likelihood.unit.detach().cpu()
+    return torch.zeros(()), torch.ones(())
+
+
 def _names(inputs: Inputs) -> list[str]:
     if isinstance(inputs, Mapping) and all(isinstance(value, Tensor) for value in inputs.values()):
         return list(map(str, inputs))
     count = len(tensors_of(inputs))
     return ["inputs"] if count == 1 else [f"inputs_{index}" for index in range(count)]
+
+
+def _tidy(model: Any) -> None:
+    """Leaves out stack traces, and stores equal weights once: the exporter transposes shared ones for each member."""
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass, DeduplicateInitializersPass
+
+    ClearMetadataAndDocStringPass()(model)
+    DeduplicateInitializersPass(size_limit=2**31)(model)
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Likelihoods p(y | f): log densities per member, expectations under the posterior, and predictive distributions."""
 
 import math
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -57,41 +58,62 @@ class Likelihood(Protocol):
 class Gaussian(nn.Module):
     """y ~ N(f, σ²) for each output independently; the expectation is exact.        theory/likelihoods.md (1)
 
+    With units, y = offset + unit · (f + noise): networks stay in standardised units, where outputs can be compared.
+
     Args:
-        variance: σ², or its initial value.
+        variance: σ², or its initial value; one for all outputs, or one per output.
         learned: whether σ² is a parameter to train.
         floor: a lower bound of σ² while it is learned; must be less than the initial value.
+        units: (offset, unit) of the targets per output; None for (0, 1).
     """
 
     floor: Tensor
+    offset: Tensor
+    unit: Tensor
 
-    def __init__(self, variance: float = 0.1, *, learned: bool = False, floor: float = 0.0) -> None:
+    def __init__(
+        self,
+        variance: float | Sequence[float] = 0.1,
+        *,
+        learned: bool = False,
+        floor: float = 0.0,
+        units: tuple[Sequence[float], Sequence[float]] | None = None,
+    ) -> None:
         super().__init__()
-        _require_positive("variance", variance)
-        if not 0 <= floor < variance:
-            raise ValueError(f"floor must be at least 0 and less than the variance {variance}, but it is {floor}")
-        self.log_variance = nn.Parameter(torch.tensor(math.log(variance - floor), dtype=torch.float64), learned)
+        smallest = min(variance) if isinstance(variance, Sequence) else variance
+        _require_positive("variance", smallest)
+        if not 0 <= floor < smallest:
+            raise ValueError(f"floor must be at least 0 and less than the variance {smallest}, but it is {floor}")
+        self.log_variance = nn.Parameter((torch.tensor(variance, dtype=torch.float64) - floor).log(), learned)
         self.register_buffer("floor", torch.tensor(floor, dtype=torch.float64))
+        self.has_units = units is not None
+        for name, values in zip(("offset", "unit"), units or ((), ()), strict=True):  # a setting, no weight
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float64), persistent=False)
 
     @property
-    def variance(self) -> Float[Tensor, ""]:
-        """σ²."""
+    def variance(self) -> Float[Tensor, "*C"]:
+        """σ², in the units of f."""
         return self.floor + self.log_variance.exp()
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         _check_real(targets, num_outputs)
+        if self.log_variance.ndim and len(self.log_variance) != num_outputs:
+            raise ValueError(
+                f"there must be one noise variance per output, or one for all, but there are {len(self.log_variance)} "
+                f"and the network has {num_outputs} outputs"
+            )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         _check_finite(targets)
 
     def log_prob(self, outputs: Float[Tensor, "M N C"], targets: Float[Tensor, "N C"]) -> Float[Tensor, "M N"]:
-        return self._log_density((targets - outputs).square()).sum(-1)
+        return self._log_density((self._standardised(targets) - outputs).square()).sum(-1)
 
     def expected_log_prob(
         self, q: LowRankGaussian, targets: Float[Tensor, "N C"], *, generator: torch.Generator | None = None
     ) -> Float[Tensor, "N"]:
         """−½ [log 2πσ² + ((y − m)² + k(x, x)) / σ²]."""
-        return self._log_density((targets - q.mean).square() + q.variance()).sum(-1)
+        return self._log_density((self._standardised(targets) - q.mean).square() + q.variance()).sum(-1)
 
     @torch.no_grad()
     def widen(self, factor: float) -> None:
@@ -103,16 +125,26 @@ class Gaussian(nn.Module):
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> RegressionPredictive:
         """N(m, k(x, x) + σ²), in closed form."""
-        return RegressionPredictive(q, self.variance.to(q.mean).expand_as(q.mean))
+        noise = self.variance.to(q.mean).expand_as(q.mean)
+        if not self.has_units:
+            return RegressionPredictive(q, noise)
+        offset, unit = self.offset.to(q.mean), self.unit.to(q.mean)
+        diagonal = (q.diagonal * unit.square()).expand_as(q.mean)
+        scaled = LowRankGaussian(offset + unit * q.mean, unit * q.deviations, diagonal)
+        return RegressionPredictive(scaled, unit.square() * noise)
 
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> RegressionPredictive:
         """Mean and variance of the mixture of N(gᵢ, σ²)."""
-        q = LowRankGaussian(*moments(outputs), 0.0)
-        return RegressionPredictive(q, self.variance.to(q.mean).expand_as(q.mean))
+        return self.predictive(LowRankGaussian(*moments(outputs), 0.0))
+
+    def _standardised(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
+        return (targets - self.offset.to(targets)) / self.unit.to(targets) if self.has_units else targets
 
     def _log_density(self, squares: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
+        """log p(y), from squares in the units of f."""
         variance = self.variance.to(squares)
-        return -0.5 * (LOG_2PI + variance.log() + squares / variance)
+        density = -0.5 * (LOG_2PI + variance.log() + squares / variance)
+        return density - self.unit.to(squares).log() if self.has_units else density
 
 
 class HeteroscedasticGaussian(nn.Module):

@@ -43,6 +43,7 @@ __all__ = [
     "de",
     "degp",
     "rde",
+    "require_method",
     "rms",
     "with_likelihood",
 ]
@@ -128,15 +129,31 @@ class Method(Protocol):
         ...
 
 
+def require_method(method: object) -> None:
+    """Raises TypeError for what is no method, such as its name."""
+    if isinstance(method, type) or not isinstance(method, Method):
+        raise TypeError(
+            f"a method must be a value such as degp.methods.de(degp.Gaussian()), which knows its likelihood, but it is "
+            f"{method!r}"
+        )
+
+
 AnyMethod = TypeVar("AnyMethod", bound=Method)
 
 
 def batch_loss(ensemble: Ensemble, batch: Batch, method: Method, *, generator: torch.Generator | None = None) -> Loss:
     """The method's loss on a batch: prepare, evaluate the members, score. For training loops of your own.
 
-    loss = batch_loss(ensemble, batch, method)
+    loss = batch_loss(ensemble, Batch(x, y, population=N), method)
     loss.total.backward()
+
+    N is the size of the training set. Rows of a `Batch` of the whole set have it.
     """
+    if not batch.stated:
+        raise ValueError(
+            f"a batch must state the size N of its training set, which scales the prior against the data, but this one "
+            f"of {len(batch)} points does not; pass Batch(x, y, population=N), or rows of a Batch of the whole set"
+        )
     prepared = method.prepare(batch.inputs, generator=generator)
     outputs = ensemble.joint_outputs(batch.inputs, prepared.measurement)
     return method.loss(outputs, ensemble, batch, prepared, generator=generator)
@@ -409,7 +426,7 @@ class Kind(StrEnum):
 
 
 def _checked(likelihood: Likelihood) -> Likelihood:
-    if not isinstance(likelihood, Likelihood):
+    if not isinstance(likelihood, Likelihood) or isinstance(likelihood, type):
         raise TypeError(
             f"a likelihood must be a value such as degp.Gaussian() or degp.Categorical(), but it is {likelihood!r}"
         )

@@ -1,15 +1,29 @@
 """Inputs of networks: a tensor, or tuples, lists and dictionaries of tensors, whose first axes count the points."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Inputs", "count_points", "device_of", "join_points", "map_tensors", "take_points", "tensors_of"]
+__all__ = [
+    "Inputs",
+    "as_inputs",
+    "count_points",
+    "device_of",
+    "join_points",
+    "map_tensors",
+    "take_points",
+    "tensors_of",
+]
 
 Inputs = Any  # a tensor (N, …), or a tree of them: {"tokens": (N, T), "mask": (N, T)}
+
+
+def as_inputs(inputs: Inputs) -> Inputs:
+    """The same inputs, a dictionary-like object such as a tokeniser's `BatchEncoding` as a plain dictionary."""
+    return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
 
 
 def tensors_of(inputs: Inputs) -> list[Tensor]:

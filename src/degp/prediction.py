@@ -6,8 +6,8 @@ from torch import Tensor
 
 from degp.ensemble import Ensemble
 from degp.gaussian import Coefficients
-from degp.methods import Method
-from degp.points import Inputs, count_points, take_points
+from degp.methods import Method, require_method
+from degp.points import Inputs, as_inputs, count_points, take_points
 from degp.predictive import Predictive
 
 __all__ = ["evaluate", "predict"]
@@ -33,6 +33,7 @@ def predict(
         num_draws: draws of the function for likelihoods whose predictive distribution has no closed form.
         batch_size: points that the networks see at once.
     """
+    require_method(method)
     outputs = evaluate(ensemble, inputs, batch_size=batch_size)
     return method.predictive(outputs, coefficients=coefficients, num_draws=num_draws, generator=generator)
 
@@ -40,6 +41,7 @@ def predict(
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
     """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
+    inputs = as_inputs(inputs)
     num_points = count_points(inputs)
     if not num_points:
         raise ValueError("there is nothing to predict: inputs have no rows")

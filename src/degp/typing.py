@@ -1,13 +1,13 @@
 """The records of the pipeline: batches of data go in, a loss with its terms comes out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from degp.points import Inputs, count_points, device_of, join_points, map_tensors, take_points
+from degp.points import Inputs, as_inputs, count_points, device_of, join_points, map_tensors, take_points
 
 __all__ = ["Batch", "Loss", "joined"]
 
@@ -23,14 +23,18 @@ class Batch:
             the divergence (α B/N) and the weight penalties (1/N).
         weights: how many observations each point counts for; None for one each. They multiply the data term, so that
             a mean of one over the training set keeps its size, and N its meaning.
+        stated: whether the population was given, here or as the size of the data set that these are rows of. A loop
+            of your own needs it (`batch_loss`): a batch of a loader is not the whole training set.
     """
 
     inputs: Inputs
     targets: Shaped[Tensor, "B ..."]
     population: int = 0
     weights: Float[Tensor, "B"] | None = None
+    stated: bool | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", as_inputs(self.inputs))
         size = count_points(self.inputs)
         for name in ("targets", "weights"):
             values = getattr(self, name)
@@ -49,6 +53,8 @@ class Batch:
                 f"there must be one weight per point, ({size},), but the shape of the weights is "
                 f"{tuple(self.weights.shape)}; check how the data were split"
             )
+        if self.stated is None:
+            object.__setattr__(self, "stated", self.population != 0)
         if self.population == 0:
             object.__setattr__(self, "population", size)
 
@@ -63,7 +69,7 @@ class Batch:
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
         """The chosen rows, of the same population."""
         weights = None if self.weights is None else self.weights[rows]
-        return Batch(take_points(self.inputs, rows), self.targets[rows], self.population, weights)
+        return Batch(take_points(self.inputs, rows), self.targets[rows], self.population, weights, stated=True)
 
     def weigh(self, values: Float[Tensor, "*M B"]) -> Float[Tensor, "*M B"]:
         """Values per point times the points' weights."""

@@ -566,3 +566,37 @@ def test_models_are_copied_and_saved(fitted):
 def test_errors_say_what_to_do(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def smooth(*sizes):
+    return nets.mlp(*sizes, activation=torch.nn.Tanh)
+
+
+LIGHT = {
+    "heads": lambda: Ensemble(lambda: smooth(8, [4], 1), M, backbone=smooth(D, [8], 8).requires_grad_(False)),
+    "rank one": lambda: degp.rank_one(smooth(D, [8], 1), M),
+    "low rank": lambda: degp.lora(smooth(D, [8], 1), M, rank=2),
+}
+
+
+@pytest.mark.parametrize("kind", LIGHT)
+def test_light_members_are_a_model_like_others(kind):
+    """Predictions, conditioning as of a dense Gaussian process, and gradients for the optimiser of acquisitions."""
+    torch.manual_seed(0)
+    ensemble, method = LIGHT[kind]().double(), method_with(Gaussian(NOISE))
+    model, x = DEGPModel(ensemble, method), torch.rand(4, D, dtype=torch.float64)
+    expected = degp.predict(ensemble, x, method)
+    assert_close(model.posterior(x).mean, expected.mean)
+    assert_close(model.posterior(x).variance, expected.epistemic)
+    y = expected.mean + 1.0
+    known = model.condition_on_observations(x, y)
+    coefficients = expected.posterior.coefficients(y, NOISE)
+    assert_close(known.posterior(x).mean, degp.predict(ensemble, x, method, coefficients=coefficients).mean)
+    point = torch.rand(1, D, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(LogExpectedImprovement(known, best_f=y.max())(point[None]).sum(), point)
+    assert float(gradient.abs().min()) > 0
+
+
+def test_members_with_units_of_their_own_are_refused():
+    with pytest.raises(ValueError, match=r"in the units of its outcomes, but this likelihood has units .*; train with"):
+        DEGPModel(members(), method_with(Gaussian(NOISE, units=([1.0], [2.0]))))

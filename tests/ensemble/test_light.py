@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.testing import assert_close
 
 from degp import (
@@ -309,6 +310,10 @@ BAD = {
     "nothing to share": (
         lambda: rank_one(nn.Flatten(), 2),
         "differ in linear layers and convolutions, but .* has none",
+    ),
+    "parametrised": (
+        lambda: lora(nn.Sequential(spectral_norm(nn.Linear(3, 2)), nn.Linear(2, 2)), 2),
+        "layers with plain weights, but those of 0 are computed by a parametrisation; call torch.nn.utils",
     ),
     "lazy": (lambda: lora(nn.LazyLinear(3), 2), "but the network has weight, bias of a lazy layer without a shape"),
 }

@@ -306,7 +306,7 @@ BAD = {
     "tuple": (
         lambda: Ensemble(lambda: Returns(lambda z: (z, z)), 2)(POINTS.float()),
         TypeError,
-        r"each member must return one tensor \(N, C\), but it returns a tuple",
+        r"a network must return one tensor, but it returns a tuple; wrap it as degp.Unpacked",
     ),
 }
 

@@ -101,3 +101,8 @@ def test_batchnorm_in_the_features_is_refused():
     features = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU())
     with pytest.raises(ValueError, match=r"must have no BatchNorm, .*, but 1 is a BatchNorm1d; leave it out, or use"):
         MonteCarloNNGP(features)
+
+
+def test_lazy_layers_are_refused():
+    with pytest.raises(ValueError, match="but the prior's feature network has weight, bias of a lazy layer"):
+        MonteCarloNNGP(nn.LazyLinear(3))

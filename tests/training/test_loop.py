@@ -35,7 +35,7 @@ from degp.training.step import require_finite, train_step
 from degp.typing import Batch
 
 INPUTS = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
-REAL = Batch(INPUTS, INPUTS.sin().sum(1, keepdim=True))
+REAL = Batch(INPUTS, INPUTS.sin().sum(1, keepdim=True), population=11)
 CLASSES = Batch(INPUTS, (INPUTS.sum(1) > 0).long())
 EPOCHS, SIZE = 4, 4  # three batches per epoch: of 4, 4 and 3 points
 

@@ -1,5 +1,6 @@
 """Schedulers count epochs or steps, and `ReduceLROnPlateau` follows the validation loss."""
 
+import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
@@ -55,3 +56,9 @@ def test_schedulers_of_steps_resume(tmp_path):
     resumed = run(schedule, epochs=4, checkpoints=Checkpoints(tmp_path))
     assert resumed[:2] == expected[:2]
     assert_close(resumed[2], expected[2], rtol=0, atol=0)
+
+
+def test_a_plateau_is_judged_once_per_epoch():
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    with pytest.raises(ValueError, match=r"must not need a score, but ReduceLROnPlateau does, .*; pass it without"):
+        EachStep(ReduceLROnPlateau(optimizer))

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from degp import Batch, Checkpoints, Ensemble, Gaussian, NonFiniteLossError, Plan, fit, methods, priors
+from degp import Batch, Categorical, Checkpoints, Ensemble, Gaussian, NonFiniteLossError, Plan, fit, methods, priors
 from degp.runtime.execution import Vmap
 from degp.training import Captured
 from tests.fixtures import normal, seeded
@@ -182,3 +182,44 @@ def test_a_batch_of_a_stream_that_is_not_finite_ends_training():
     spoilt = [(X, Y), (X * torch.nan, Y)]
     with pytest.raises(NonFiniteLossError, match="step 2: the inputs are not finite; no checkpoint was saved"):
         trained(spoilt)
+
+
+def test_targets_are_checked_as_they_are_read():
+    spoilt = [(X, Y), (X, Y / 0)]
+    with pytest.raises(NonFiniteLossError, match=r"step 2: the targets are not finite; .*; drop these points, or fill"):
+        trained(spoilt)
+    labels = [(X, torch.zeros(10).long()), (X, torch.full((10,), 7))]
+    ensemble = Ensemble(lambda: nn.Linear(3, 2), 3, execution=Vmap())
+    for data in (labels, Points(labels)):
+        with pytest.raises(ValueError, match=r"labels must lie in 0 … 1, since .*, but they reach from (0|7) to 7"):
+            fit(ensemble, data, methods.de(Categorical()), Plan(1, 2 if isinstance(data, Points) else None))
+
+
+class Points(Dataset):
+    """The points of some batches, one by one."""
+
+    def __init__(self, batches):
+        self.items = [(x, y) for batch in batches for x, y in zip(*batch, strict=True)]
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_read_the_same_batches(workers):
+    loader = DataLoader(DATASET, 3, shuffle=True, num_workers=workers)
+    assert_close(trained(loader)[0], trained(shuffled())[0], rtol=0, atol=0)
+
+
+def test_validation_may_be_a_stream_of_unknown_length():
+    data, method = Batch(X, Y), METHOD
+    whole = trained(data, validation=data, method=method)[1].last
+    stream = trained(data, validation=Repeatable([(X, Y)]), method=method)[1].last
+    assert stream["validation/loss"] == pytest.approx(whole["validation/loss"])
+    with pytest.raises(ValueError, match="read after each epoch, but a generator can be read only once"):
+        trained(data, validation=((X, Y) for _ in range(2)))
+    with pytest.raises(ValueError, match="validation must have at least one point, but the data gave none"):
+        trained(data, validation=[])

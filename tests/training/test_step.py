@@ -9,7 +9,7 @@ from degp import Batch, Ensemble, Gaussian, methods
 from degp.training import NonFiniteLossError, TrainState
 from degp.training.step import require_finite, train_step, unchecked
 
-DATA = Batch(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]]))
+DATA = Batch(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [5.0]]), population=2)
 
 
 def state():

@@ -73,7 +73,8 @@ def trained_heads(
 def attached(problem: Problem, budget: Budget, members: int) -> Functions:
     """`degp.attach` as it comes, on a network whose body is the identity: the features are its inputs."""
     train = problem.features.train
-    network = nn.Sequential(nn.Linear(train.inputs.shape[1], problem.points.classes)).to(train.device)
-    generator = problem.generator()
-    found = attach(network, train, members=members, steps=budget.steps, generator=generator, progress=False)
+    classes, generator = problem.points.classes, problem.generator()
+    network = nn.Sequential(nn.Linear(train.inputs.shape[1], classes)).to(train.device)
+    options = {"members": members, "steps": budget.steps, "generator": generator, "progress": False}
+    found = attach(network, train, classes=classes, **options)  # few labels may lack the last class
     return Functions(found.ensemble, problem.features, found.method)

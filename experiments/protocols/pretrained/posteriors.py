@@ -35,8 +35,8 @@ def exact_gp(problem: Problem) -> Functions:
     train, scales = problem.points.train, problem.scales
     if len(train) > MOST_EXACT:
         raise ValueError(f"the exact process takes at most {MOST_EXACT} points, but there are {len(train)}")
-    noise = scales.noise_variance
-    process = ExactGP.fit(scales.nngp(), train.inputs, as_real(train.targets), noise_variance=noise)
+    real = as_real(train.targets, problem.points.classes)
+    process = ExactGP.fit(scales.nngp(), train.inputs, real, noise_variance=scales.noise_variance)
 
     def outputs(points: Float[Tensor, "N D"]) -> Float[Tensor, "S N C"]:
         mean, variance = process.mean(points), process.variance(points, batch_size=2000).clamp_min(0)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from degp.attached import scaled_components
+from degp.attached import as_real, scaled_components
 from degp.data import subset
 from degp.priors.evidence import Scales
 from degp.typing import Batch
@@ -78,7 +78,8 @@ class Problem:
         """The problem of so many labels; components and scales see the labelled points only."""
         own = sets.labelled(labels, seed)
         generator = torch.Generator(own.train.device).manual_seed(seed)
-        projection, scales = scaled_components(own.train, components, generator=generator)
+        real = replace(own.train, targets=as_real(own.train.targets, own.classes))
+        projection, scales = scaled_components(real, components, generator=generator)
         return cls(own, projection, own.mapped(projection), scales, seed)
 
     def generator(self) -> torch.Generator:

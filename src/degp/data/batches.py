@@ -20,7 +20,7 @@ def as_points(item: Any, population: int = 0) -> Batch:
     Real targets (B,) become one column (B, 1); the other entries of a dictionary are the inputs.
     """
     if isinstance(item, Batch):
-        return replace(item, population=population) if population else item
+        return replace(item, population=population, stated=True) if population else item
     if isinstance(item, Mapping) and "labels" in item:
         inputs, targets = {name: value for name, value in item.items() if name != "labels"}, item["labels"]
     elif isinstance(item, (tuple, list)) and len(item) == 2:

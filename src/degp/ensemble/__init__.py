@@ -3,5 +3,6 @@
 from degp.ensemble.light import lora, rank_one
 from degp.ensemble.members import Ensemble
 from degp.ensemble.parts import HasParts, Part
+from degp.ensemble.unpacking import Unpacked
 
-__all__ = ["Ensemble", "HasParts", "Part", "lora", "rank_one"]
+__all__ = ["Ensemble", "HasParts", "Part", "Unpacked", "lora", "rank_one"]

@@ -62,6 +62,6 @@ def require_initialised(name: str, module: nn.Module) -> None:
     lazy = [key for key, tensor in (*module.named_parameters(), *module.named_buffers()) if is_lazy(tensor)]
     if lazy:
         raise ValueError(
-            f"weights must be initialised before an ensemble copies them, but {name} has {', '.join(lazy)} of a lazy "
+            f"weights must be initialised before they can be copied, but {name} has {', '.join(lazy)} of a lazy "
             f"layer without a shape; call the network once on some inputs first"
         )

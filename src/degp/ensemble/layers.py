@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils import skip_init
 
-__all__ = ["LightLayer", "LowRank", "RankOne", "is_linear", "is_product", "materialised", "with_layers"]
+__all__ = ["LightLayer", "LowRank", "RankOne", "is_linear", "is_product", "materialised", "sizes_of", "with_layers"]
 
 
 class LightLayer(nn.Module):
@@ -60,7 +60,7 @@ class RankOne(LightLayer):
 
     def __init__(self, base: nn.Linear | _ConvNd) -> None:
         super().__init__(base)
-        inputs, outputs = _sizes(base)
+        inputs, outputs = sizes_of(base)
         new = base.weight.new_ones
         self.input_factor, self.output_factor = nn.Parameter(new(inputs)), nn.Parameter(new(outputs))
 
@@ -101,7 +101,7 @@ class LowRank(LightLayer):
 
     def __init__(self, base: nn.Module, rank: int) -> None:
         super().__init__(base)
-        inputs, outputs = _sizes(base)
+        inputs, outputs = sizes_of(base)
         like = {"bias": False, "device": self.base.weight.device, "dtype": self.base.weight.dtype}
         self.down = skip_init(nn.Linear, inputs, rank, **like)
         self.up = skip_init(nn.Linear, rank, outputs, **like)
@@ -148,9 +148,10 @@ def materialised(network: nn.Module) -> nn.Module:
     return with_layers(network, lambda name, layer: layer.plain() if isinstance(layer, LightLayer) else None)
 
 
-def _sizes(layer: nn.Module) -> tuple[int, int]:
+def sizes_of(layer: nn.Module) -> tuple[int, int]:
     """How many inputs and outputs a layer has; channels, for a convolution."""
     if isinstance(layer, _ConvNd):
         return layer.in_channels, layer.out_channels
-    rows, columns = layer.get_parameter("weight").shape
+    assert isinstance(layer.weight, Tensor)
+    rows, columns = layer.weight.shape
     return (columns, rows) if isinstance(layer, nn.Linear) else (rows, columns)

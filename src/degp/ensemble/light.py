@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from degp.ensemble.construction import require_initialised
 from degp.ensemble.layers import LightLayer, LowRank, RankOne, is_linear, is_product, with_layers
@@ -98,6 +99,12 @@ def _copied(network: nn.Module, members: int, new: Callable[[Tensor], Tensor]) -
     if members < 1:
         raise ValueError(f"an ensemble needs at least one member, but members is {members}")
     require_initialised("the network", network)
+    computed = [name for name, layer in network.named_modules() if is_product(layer) and is_parametrized(layer)]
+    if computed:
+        raise ValueError(
+            f"light members need layers with plain weights, but those of {', '.join(computed)} are computed by a "
+            f"parametrisation; call torch.nn.utils.parametrize.remove_parametrizations on a copy first"
+        )
     return replaced(network, lambda tensors: new(tensors[0]), [network])
 
 

@@ -271,7 +271,8 @@ class Ensemble(nn.Module):
         if self.backbone is None:
             return inputs
         with evaluation(self.backbone) if is_frozen(self.backbone) else nullcontext():
-            return self.backbone(inputs)
+            features = self.backbone(inputs)
+        return features if type(features) in (tuple, list, dict) else one_tensor(features)
 
     def _changing(self) -> list[nn.Module]:
         """The parts that training may change: not a frozen backbone, nor light members of a frozen network."""

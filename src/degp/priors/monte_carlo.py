@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from degp.ensemble.construction import require_initialised
 from degp.points import Inputs, device_of
 from degp.priors.kernel import Kernel
 from degp.priors.weights import WeightPrior, Weights, as_buffers, as_weights
@@ -52,6 +53,7 @@ class MonteCarloNNGP(nn.Module):
                 f"the read-out's variances must not be negative, but they are {readout_weight_variance} (weights) "
                 f"and {readout_bias_variance} (bias)"
             )
+        require_initialised("the prior's feature network", features)
         _require_no_statistics(features)
         self.features = copy.deepcopy(features).requires_grad_(False)
         self.num_draws = num_draws

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from degp.data import check_inputs, check_weights
 from degp.data.batches import batches_of, population_of
 from degp.ensemble import Ensemble
-from degp.methods import Method, batch_loss
+from degp.methods import Method, batch_loss, require_method
 from degp.points import Inputs, take_points
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
@@ -77,6 +77,7 @@ def fit(
         generator: for the order of the data and all draws of the method; by default seeded at random.
         progress: a progress bar; by default where the output is a terminal.
     """
+    require_method(method)
     plan = _plan(plan, epochs, batch_size)
     undecided, mesh = ensemble.execution is None, ensemble.mesh
     source = source_of(data, plan, ensemble, population)
@@ -96,7 +97,7 @@ def fit(
     inputs = plan.stepping.transform(example.inputs, probe)
     if undecided:
         _log.info("%s", ensemble.train().choose_execution(inputs))
-    _check(ensemble, known, method, plan, inputs)
+    state.num_outputs = _check(ensemble, known, method, plan, inputs)
     if plan.checkpoints is not None:
         plan.checkpoints.start(state, resume=plan.resume)
     ensemble.train()
@@ -105,7 +106,7 @@ def fit(
             _run(state, source, plan, validation, _as_list(callback), progress)
     except NonFiniteLossError as error:
         last = _last_good(plan.checkpoints)
-        raise NonFiniteLossError(f"step {state.count + 1}: {error}; {last}; try a smaller learning rate") from None
+        raise NonFiniteLossError(f"step {state.count + 1}: {error}; {last}; {error.advice}") from None
     except KeyboardInterrupt:
         if plan.checkpoints is not None and state.whole and mesh.world.size == 1:  # other ranks may be at other steps
             plan.checkpoints.save(state)
@@ -264,7 +265,7 @@ def _validate(state: TrainState, validation: Data | Validation | None, device: t
     state.ensemble.eval()
     with torch.no_grad():
         if isinstance(validation, Batch):
-            loss = batch_loss(state.ensemble, validation, state.method, generator=state.generator.clone_state())
+            loss = batch_loss(state.ensemble, validation[:], state.method, generator=state.generator.clone_state())
             results: Mapping[str, Any] = {"loss": loss.total, **loss.terms}
         elif callable(validation):
             results = validation(state.ensemble)
@@ -277,17 +278,33 @@ def _validate(state: TrainState, validation: Data | Validation | None, device: t
 def _mean_loss(state: TrainState, data: Data, device: torch.device) -> dict[str, float]:
     """The method's loss and its terms on data in batches: the mean over the points of each batch's."""
     sums: dict[str, float] = {}
-    population, count = population_of(data), 0
+    population, count = _points_of(data), 0
     for batch in batches_of(data, device=device):
-        own = replace(batch, population=population)
+        own = replace(batch, population=population, stated=True)
         loss = batch_loss(state.ensemble, own, state.method, generator=state.generator.clone_state())
         for name, value in {"loss": loss.total, **loss.terms}.items():
             sums[name] = sums.get(name, 0.0) + len(batch) * float(value)
         count += len(batch)
+    if not count:
+        raise ValueError("validation must have at least one point, but the data gave none")
     return {name: value / count for name, value in sums.items()}
 
 
-def _check(ensemble: Ensemble, data: Batch, method: Method, plan: Plan, inputs: Inputs) -> None:
+def _points_of(data: Data) -> int:
+    """The number of validation points; counted by a pass over a stream that does not have its length."""
+    if isinstance(data, Iterator):
+        raise ValueError(
+            "validation data are read after each epoch, but a generator can be read only once; pass a list or a "
+            "DataLoader"
+        )
+    try:
+        return population_of(data)
+    except ValueError:
+        return sum(len(batch) for batch in batches_of(data))
+
+
+def _check(ensemble: Ensemble, data: Batch, method: Method, plan: Plan, inputs: Inputs) -> int:
+    """Raises where data and networks do not fit; the number of outputs."""
     _check_parts(ensemble.mesh.replicas.size, len(data), plan.batch_size or len(data))
     was_training = ensemble.training
     with torch.no_grad():
@@ -295,6 +312,7 @@ def _check(ensemble: Ensemble, data: Batch, method: Method, plan: Plan, inputs: 
     ensemble.train(was_training)
     method.likelihood.check(data.targets, num_outputs)
     method.likelihood.check_values(data.targets, num_outputs)
+    return num_outputs
 
 
 def _check_parts(replicas: int, num_points: int, batch_size: int) -> None:

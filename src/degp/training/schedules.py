@@ -16,6 +16,13 @@ class EachStep:
 
     scheduler: LRScheduler
 
+    def __post_init__(self) -> None:
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            raise ValueError(
+                "a scheduler that counts steps must not need a score, but ReduceLROnPlateau does, and there is one per "
+                "epoch; pass it without EachStep"
+            )
+
 
 def split(schedulers: Sequence[LRScheduler | EachStep]) -> tuple[list[LRScheduler], list[LRScheduler]]:
     """Those that count epochs, and those that count steps."""

@@ -17,7 +17,7 @@ from degp.data.batches import DatasetRows, as_points, population_of
 from degp.ensemble import Ensemble
 from degp.training.checkpoints import CheckpointError
 from degp.training.plan import Plan
-from degp.training.step import TrainState
+from degp.training.step import TrainState, check_targets
 from degp.training.stepping import Eager
 from degp.typing import Batch, Loss
 
@@ -29,7 +29,8 @@ Step = Callable[[], Loss]
 def source_of(data: Any, plan: Plan, ensemble: Ensemble, population: int | None) -> "Rows | Stream":
     """A `Batch` or a map-style Dataset in rows; a DataLoader or another iterable of batches as a stream."""
     if isinstance(data, Batch):
-        return Rows(data if population is None else replace(data, population=population), plan, data.device)
+        own = data if population is None else replace(data, population=population, stated=True)
+        return Rows(own, plan, data.device)
     count = population or population_of(data)
     device = next((parameter.device for parameter in ensemble.parameters()), torch.device("cpu"))
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
@@ -126,7 +127,7 @@ class Stream:
 
     def example(self) -> Batch:
         """As `Rows.example`."""
-        return next(self._read(0), None) or _nothing()
+        return next(self._read(0, lambda batch: None), None) or _nothing()
 
     def start(self, state: TrainState) -> Callable[[], Iterator[Step]]:
         """As `Rows.start`."""
@@ -143,26 +144,26 @@ class Stream:
         def epoch() -> Iterator[Step]:
             if not len(state.order):  # the epoch's seed, saved in the place of its order
                 state.order = _seed(state.generator)
-            batches = self._read_all(int(state.order))
+            batches = self._read_all(int(state.order), partial(check_targets, state))
             remaining = islice(batches, state.position, self.plan.batches_per_epoch)
             return (partial(stepping.step, state, part(batch)) for batch in remaining)
 
         return epoch
 
-    def _read_all(self, seed: int) -> Iterator[Batch]:
+    def _read_all(self, seed: int, check: Callable[[Batch], None]) -> Iterator[Batch]:
         """The passes of an epoch, each in an order of its own."""
         passes = _passes(self.plan.batches_per_epoch or 1, _length(self.batches))
-        return chain.from_iterable(self._read(seed + index) for index in range(passes))
+        return chain.from_iterable(self._read(seed + index, check) for index in range(passes))
 
-    def _read(self, seed: int) -> Iterator[Batch]:
+    def _read(self, seed: int, check: Callable[[Batch], None]) -> Iterator[Batch]:
         with torch.random.fork_rng(devices=[]):  # samplers draw their seed with the first batch
             torch.manual_seed(seed)
             items = iter(self.batches)
-            first = next(items, None)
-        if first is not None:
-            yield as_points(first, self.population).to(device=self.device)
-        for item in items:
-            yield as_points(item, self.population).to(device=self.device)
+            first = list(islice(items, 1))
+        for item in chain(first, items):
+            batch = as_points(item, self.population)
+            check(batch)  # before it goes to a GPU, which would have to wait for the answer
+            yield batch.to(device=self.device)
 
 
 def _passes(wanted: int, batches: int | None) -> int:

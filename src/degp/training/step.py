@@ -20,11 +20,26 @@ from degp.training.history import History
 from degp.training.interrupts import held_interrupts
 from degp.typing import Batch, Loss
 
-__all__ = ["Best", "NonFiniteLossError", "TrainState", "add_gradients", "clear_gradients", "train_step", "update"]
+__all__ = [
+    "Best",
+    "NonFiniteLossError",
+    "TrainState",
+    "add_gradients",
+    "check_targets",
+    "clear_gradients",
+    "train_step",
+    "update",
+]
 
 
 class NonFiniteLossError(FloatingPointError):
     """The loss was NaN or infinite; the weights are those before the step."""
+
+    advice = "try a smaller learning rate"
+
+
+class _NonFiniteDataError(NonFiniteLossError):
+    advice = "drop these points, or fill in their values"
 
 
 def no_order() -> Int[Tensor, "0"]:
@@ -63,6 +78,7 @@ class TrainState:
     history: History = field(default_factory=History)
     step_schedulers: Sequence[LRScheduler] = ()  # those that count steps
     max_norm: float | None = None  # of each member's gradient
+    num_outputs: int = 0  # of each network; 0 where no one has looked
     whole: bool = True  # not in the middle of a change
 
     @contextmanager
@@ -138,6 +154,14 @@ def update(state: TrainState, num_points: int) -> None:
         optimizer.step()
 
 
+def check_targets(state: TrainState, batch: Batch) -> None:
+    """Raises where targets that have just been read do not fit the likelihood."""
+    if state.num_outputs and batch.targets.device.type == "cpu":
+        with naming_non_finite("targets", batch.targets):
+            state.method.likelihood.check(batch.targets, state.num_outputs)
+            state.method.likelihood.check_values(batch.targets, state.num_outputs)
+
+
 @contextmanager
 def naming_non_finite(name: str, values: Inputs) -> Iterator[None]:
     """Errors of a block as `NonFiniteLossError` where such values are the reason, whatever function met them first."""
@@ -146,7 +170,8 @@ def naming_non_finite(name: str, values: Inputs) -> Iterator[None]:
     except (ValueError, ArithmeticError, RuntimeError) as error:
         if all(bool(tensor.detach().isfinite().all()) for tensor in tensors_of(values)):
             raise
-        raise NonFiniteLossError(f"the {name} are not finite") from error
+        kind = NonFiniteLossError if name == "outputs" else _NonFiniteDataError
+        raise kind(f"the {name} are not finite") from error
 
 
 def require_finite(loss: Loss) -> None:

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from degp.data.batches import DatasetRows
 from degp.training.graphs import CapturedStep
-from degp.training.step import TrainState, add_gradients, clear_gradients, naming_non_finite, require_finite, update
+from degp.training.step import (
+    TrainState,
+    add_gradients,
+    check_targets,
+    clear_gradients,
+    naming_non_finite,
+    require_finite,
+    update,
+)
 from degp.training.transform import Transform, identity
 from degp.typing import Batch, Loss
 
@@ -61,8 +69,11 @@ class Eager:
 
     def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
         def advance(rows: Int[Tensor, "B"]) -> Loss:
-            whole = isinstance(data, Batch) and len(rows) == len(data)
-            return self.step(state, data if isinstance(data, Batch) and whole else data[rows.to(data.device)])
+            if isinstance(data, Batch):
+                return self.step(state, data if len(rows) == len(data) else data[rows.to(data.device)])
+            batch = data[rows]
+            check_targets(state, batch)
+            return self.step(state, batch)
 
         return advance
 

@@ -291,6 +291,11 @@ def _check_parts(ensemble: Ensemble, method: Method) -> None:
             f"outcomes to optimise are real, so the method's likelihood must be Gaussian or HeteroscedasticGaussian, "
             f"but it is {type(method.likelihood).__name__}"
         )
+    if isinstance(method.likelihood, Gaussian) and method.likelihood.has_units:
+        raise ValueError(
+            "members of a BoTorch model must predict in the units of its outcomes, but this likelihood has units of "
+            "its own; train with Gaussian(variance) on standardised outcomes, and pass outcome_transform=Standardize(…)"
+        )
     if not method.epsilon > 0:
         raise ValueError(
             f"a regular covariance needs a method with positive epsilon, but it is {method.epsilon}; use methods.degp"

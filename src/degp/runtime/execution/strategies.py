@@ -77,8 +77,8 @@ def one_tensor(outputs: Any) -> Tensor:
     """A member's outputs; TypeError where they are not a single tensor."""
     if not isinstance(outputs, Tensor):
         raise TypeError(
-            f"each member must return one tensor (N, C), but it returns a {type(outputs).__name__}; "
-            f"wrap it in a module that picks the outputs"
+            f"a network must return one tensor, but it returns a {type(outputs).__name__}; wrap it as "
+            f"degp.Unpacked(network, output=…), which picks one by name, or in a module that does"
         )
     return outputs
 

@@ -1,0 +1,65 @@
+"""Networks that take their inputs as separate arguments, or return more than one tensor, as members and backbones."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from degp.points import Inputs
+
+__all__ = ["Unpacked", "takes_one_argument"]
+
+
+class Unpacked(nn.Module):
+    """A network whose inputs are separate arguments and which returns a record, such as a model of transformers.
+
+        lora(Unpacked(BertForSequenceClassification.from_pretrained(name)), 50, layers="*attention*")
+        Ensemble(make_head, 100, backbone=Unpacked(ViTModel.from_pretrained(name), "pooler_output"))
+
+    Args:
+        network: gets the entries of a dictionary by their names, and those of a tuple in order.
+        output: the name of the tensor to take, where the network returns several.
+    """
+
+    def __init__(self, network: nn.Module, output: str = "logits") -> None:
+        super().__init__()
+        self.network = network
+        self.output = output
+        self.training = network.training
+
+    def forward(self, inputs: Inputs) -> Float[Tensor, "N ..."]:
+        if isinstance(inputs, Mapping):
+            return self._picked(self.network(**inputs))
+        return self._picked(self.network(*inputs) if isinstance(inputs, (tuple, list)) else self.network(inputs))
+
+    def extra_repr(self) -> str:
+        return f"output={self.output!r}"
+
+    def _picked(self, outputs: Any) -> Tensor:
+        if isinstance(outputs, Tensor):
+            return outputs
+        found = outputs.get(self.output) if isinstance(outputs, Mapping) else getattr(outputs, self.output, None)
+        if not isinstance(found, Tensor):
+            names = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else type(outputs).__name__
+            raise TypeError(
+                f"the network must return a tensor, or a record with {self.output!r}, but it returns {names}; name the "
+                f"tensor to take as Unpacked(network, output=…)"
+            )
+        return found
+
+
+def takes_one_argument(network: nn.Module, inputs: Inputs) -> bool:
+    """Whether a network takes all inputs as one argument, as its signature has it.
+
+    Not if the names of a dictionary are names of its arguments, or if it needs several.
+    """
+    signature = inspect.signature(network.forward)
+    if isinstance(inputs, Mapping) and set(inputs) <= set(signature.parameters):
+        return False
+    try:
+        signature.bind(inputs)
+    except TypeError:
+        return False
+    return True
