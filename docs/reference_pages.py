@@ -66,6 +66,18 @@ def write_pages(folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def write_command_line(path: Path) -> None:
+    """Writes the usage, the arguments and the options of every command, from the commands themselves."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from degp.cli import app
+
+    command = typer.main.get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="degp")
+    path.write_text(text.partition("## ")[1] + text.partition("## ")[2], encoding="utf-8")  # without the overview
+
+
 def page(name: str) -> str:
     """The page of a module: its docstring, links to what it re-exports, and a description of everything else."""
     module = importlib.import_module(name)

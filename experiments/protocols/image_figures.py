@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from degp.report.figures import COLOURS
+from degp.report.figures import COLOURS, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,9 +64,7 @@ def box_panels(
 
 
 def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(1, number, figsize=(width * number, HEIGHT), squeeze=False, layout="constrained")
+    figure, grid = panels(1, number, width=width, height=HEIGHT)
     return figure, grid[0]
 
 
