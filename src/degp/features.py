@@ -40,6 +40,11 @@ def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = 
         path: a safetensors file. If it exists, it is read and the backbone does not run; a file of another backbone is
             an error.
         batch_size: points at a time, where the data do not come in batches.
+
+    Example:
+        >>> features = cache_features(torch.nn.Linear(2, 5), data)
+        >>> features.inputs.shape
+        torch.Size([24, 5])
     """
     digest = _digest(backbone)
     device = next((tensor.device for tensor in (*backbone.parameters(), *backbone.buffers())), torch.device("cpu"))

@@ -134,8 +134,8 @@ AnyMethod = TypeVar("AnyMethod", bound=Method)
 def batch_loss(ensemble: Ensemble, batch: Batch, method: Method, *, generator: torch.Generator | None = None) -> Loss:
     """The method's loss on a batch: prepare, evaluate the members, score. For training loops of your own.
 
-    loss = batch_loss(ensemble, batch, method)
-    loss.total.backward()
+    Example:
+        >>> batch_loss(ensemble, batch, method).total.backward()
     """
     prepared = method.prepare(batch.inputs, generator=generator)
     outputs = ensemble.joint_outputs(batch.inputs, prepared.measurement)
@@ -143,7 +143,12 @@ def batch_loss(ensemble: Ensemble, batch: Batch, method: Method, *, generator: t
 
 
 def with_likelihood(method: AnyMethod, likelihood: Likelihood) -> AnyMethod:
-    """The same method with another likelihood, for example at a fitted temperature; everything else is shared."""
+    """The same method with another likelihood, for example at a fitted temperature; everything else is shared.
+
+    Example:
+        >>> with_likelihood(method, Gaussian(variance=0.5)).likelihood.variance.item()
+        0.5
+    """
     assert isinstance(method, nn.Module)
     other = copy.copy(method)
     other.__dict__["_modules"] = {**method._modules, "likelihood": likelihood}
@@ -307,7 +312,13 @@ class DEGP(nn.Module):
 
 
 def de(likelihood: Likelihood) -> Memberwise:
-    """Deep ensemble: Σᵢ −log p(y | gᵢ), every member by itself.        theory/objectives.md (1)"""
+    """Deep ensemble: Σᵢ −log p(y | gᵢ), every member by itself.        theory/objectives.md (1)
+
+    Example:
+        >>> trained = de(Gaussian(variance=0.1))
+        >>> batch_loss(ensemble, batch, trained).terms.keys()
+        dict_keys(['data', 'penalty'])
+    """
     return Memberwise(likelihood, no_penalty)
 
 
@@ -343,7 +354,13 @@ def degp(
     weight_prior: WeightPrior = WeightPrior(),
     epsilon: float = 0.05,
 ) -> DEGP:
-    """DE-GP, with a weight penalty of scale `beta`; the other arguments as in `DEGP`."""
+    """DE-GP, with a weight penalty of scale `beta`; the other arguments as in `DEGP`.
+
+    Example:
+        >>> functional = degp(Gaussian(variance=0.1), NNGP(depth=2), measurement=UniformBox(0.0, 1.0, 8), epsilon=1e-3)
+        >>> sorted(batch_loss(ensemble, batch, functional).terms)
+        ['data', 'kl', 'penalty']
+    """
     return DEGP(
         likelihood,
         as_prior(prior),

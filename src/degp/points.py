@@ -26,7 +26,12 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
 
 
 def count_points(inputs: Inputs) -> int:
-    """N, the length of the first axis of each tensor."""
+    """N, the length of the first axis of each tensor.
+
+    Example:
+        >>> count_points({"tokens": torch.zeros(4, 7), "mask": torch.ones(4, 7)})
+        4
+    """
     sizes = [len(tensor) if tensor.ndim else -1 for tensor in tensors_of(inputs)]
     if min(sizes) < 0 or len({*sizes}) > 1:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_of(inputs))
@@ -40,7 +45,12 @@ def map_tensors(function: Callable[[Tensor], Any], inputs: Inputs) -> Inputs:
 
 
 def take_points(inputs: Inputs, rows: Tensor | slice) -> Inputs:
-    """Some of the points."""
+    """Some of the points.
+
+    Example:
+        >>> take_points((torch.zeros(4, 7), torch.ones(4)), slice(2))[0].shape
+        torch.Size([2, 7])
+    """
     return map_tensors(lambda tensor: tensor[rows], inputs)
 
 

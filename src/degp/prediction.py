@@ -32,6 +32,12 @@ def predict(
         coefficients: a summary of observations made after training, from `LowRankGaussian.coefficients`.
         num_draws: draws of the function for likelihoods whose predictive distribution has no closed form.
         batch_size: points that the networks see at once.
+
+    Example:
+        >>> prediction = predict(ensemble, data.inputs, method)
+        >>> prediction.mean.shape, prediction.epistemic.shape
+        (torch.Size([24, 1]), torch.Size([24, 1]))
+        >>> low, high = prediction.interval(0.9)
     """
     outputs = evaluate(ensemble, inputs, batch_size=batch_size)
     return method.predictive(outputs, coefficients=coefficients, num_draws=num_draws, generator=generator)
@@ -39,7 +45,12 @@ def predict(
 
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
-    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
+    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode.
+
+    Example:
+        >>> evaluate(ensemble, data.inputs).shape
+        torch.Size([3, 24, 1])
+    """
     num_points = count_points(inputs)
     if not num_points:
         raise ValueError("there is nothing to predict: inputs have no rows")

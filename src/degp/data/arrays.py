@@ -19,6 +19,11 @@ def as_batch(
 
     Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,). Weights are relative: they are
     scaled to mean one.
+
+    Example:
+        >>> batch = as_batch([[1.0, 2.0], [3.0, 4.0]], [[0.5], [1.5]])
+        >>> batch.inputs.shape, batch.targets.shape, batch.population
+        (torch.Size([2, 2]), torch.Size([2, 1]), 2)
     """
     x, y = _as_tensor(inputs, "inputs"), _as_tensor(targets, "targets")
     if y.ndim == 1 and y.is_floating_point():

@@ -96,6 +96,12 @@ def choose(
         X_pool: rows without labels, as `predict` takes them.
         batch_size: number of rows; joint information distinguishes about as many as there are members.
         rule: `joint_information`, `variance_reduction`, `single_information`, `variance`, or your own.
+
+    Example:
+        >>> model = DEGPRegressor(random_state=0).fit(X, Y[:, 0])
+        >>> rows = choose(model, torch.rand(50, 2).numpy(), batch_size=5)
+        >>> len(rows)
+        5
     """
     check_is_fitted(model)
     X = encode_inputs(model, X_pool)

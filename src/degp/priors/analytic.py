@@ -62,6 +62,11 @@ class NNGP:
             direction through the origin (times its length), and error bars are too narrow; the paper's image networks
             pass 0.01.
         dual: `relu`, `erf`, or any function that gives E[φ(u) φ(v)] from the three entries of kˡ.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 5)[:, None]
+        >>> NNGP(depth=2).kernel()(x, x).shape
+        torch.Size([5, 5])
     """
 
     depth: int

@@ -24,7 +24,13 @@ class Prior(Protocol):
 
 
 class KernelPrior(nn.Module):
-    """A fixed kernel as a prior: any function (x, x') ↦ k(x, x'), a GPyTorch kernel included."""
+    """A fixed kernel as a prior: any function (x, x') ↦ k(x, x'), a GPyTorch kernel included.
+
+    Example:
+        >>> prior = KernelPrior(lambda a, b: torch.exp(-0.5 * torch.cdist(a, b).square()))
+        >>> prior.kernel()(torch.zeros(2, 1), torch.ones(3, 1)).shape
+        torch.Size([2, 3])
+    """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__()

@@ -46,6 +46,10 @@ class Plan:
         stepping: `Eager`, or `Captured` for CUDA graphs; also the place of augmentation and precision.
         checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
         resume: continue from the newest checkpoint, if there is one; bit-for-bit equal to an uninterrupted run.
+
+    Example:
+        >>> Plan(epochs=100, batch_size=128, max_norm=10.0, early_stopping=EarlyStopping(patience=10)).epochs
+        100
     """
 
     epochs: int
