@@ -48,6 +48,7 @@ nb_execution_timeout = 180
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings of other packages, with paths of this machine
 copybutton_exclude = ".linenos, .gp, .go"
 
 default_role = "code"  # docstrings write `name`
