@@ -247,7 +247,8 @@ def docstrings_with_examples(name: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in SOURCES if docstrings_with_examples(name)])
-def test_examples_in_docstrings_run_and_print_what_they_say(name):
+def test_examples_in_docstrings_run_and_print_what_they_say(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     module = importlib.import_module("degp." + name.removesuffix(".py").replace("/", "."))
     for text in docstrings_with_examples(name):
         names = {**vars(module), **names_for_examples()}

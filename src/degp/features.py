@@ -22,7 +22,12 @@ __all__ = ["cache_features", "features_of"]
 
 @torch.no_grad()
 def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -> Float[Tensor, "N ..."]:
-    """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is."""
+    """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is.
+
+    Example:
+        >>> features_of(torch.nn.Linear(2, 5), data.inputs).shape
+        torch.Size([24, 5])
+    """
     starts = range(0, count_points(inputs), batch_size)
     with evaluation(backbone):
         return torch.cat([backbone(take_points(inputs, slice(i, i + batch_size))) for i in starts])

@@ -199,6 +199,12 @@ class Coefficients:
     """z ~ N(μ, L⁻ᵀL⁻¹): the posterior of the M coefficients of the members given observations.
 
     It is all that an update of new inputs needs.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 1), torch.ones(2, 4, 1), 0.5)
+        >>> z = q.coefficients(torch.ones(4, 1), noise_variance=0.5)
+        >>> q.updated(z).mean[0]
+        tensor([0.8889])
     """
 
     mean: Float[Tensor, "M"]
@@ -344,7 +350,13 @@ def _factorised(gram: Float[Tensor, "N N"], added: Float[Tensor, ""]) -> tuple[F
 
 
 def inverse(L: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-    """L⁻¹ of a lower triangular matrix."""
+    """L⁻¹ of a lower triangular matrix.
+
+    Example:
+        >>> inverse(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+    """
     return torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype, device=L.device), upper=False)
 
 

@@ -327,6 +327,10 @@ def rde(likelihood: Likelihood, weight_prior: WeightPrior = WeightPrior(), *, we
 
     Args:
         weight: scale of the penalty; 1 is maximum a posteriori.
+
+    Example:
+        >>> sorted(batch_loss(ensemble, batch, rde(Gaussian(variance=0.1))).terms)
+        ['data', 'penalty']
     """
     return Memberwise(likelihood, WeightPenalty(weight_prior, weight))
 
@@ -339,7 +343,11 @@ def rms(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Memberwise:
-    """Randomised MAP sampling: rDE towards one anchor per member, drawn from the prior.  theory/objectives.md (3)"""
+    """Randomised MAP sampling: rDE towards one anchor per member, drawn from the prior.  theory/objectives.md (3)
+
+    Example:
+        >>> anchored = rms(Gaussian(variance=0.1), ensemble, generator=torch.Generator().manual_seed(0))
+    """
     anchors = draw_anchors(weight_prior, ensemble, generator=generator)
     return Memberwise(likelihood, WeightPenalty(weight_prior, weight, anchors))
 
@@ -375,7 +383,12 @@ Built = Memberwise | DEGP
 
 
 class Kind(StrEnum):
-    """A method by its name, where users type one: estimators, command line, experiment tables."""
+    """A method by its name, where users type one: estimators, command line, experiment tables.
+
+    Example:
+        >>> Kind("degp").label, [kind.value for kind in Kind]
+        ('DE-GP', ['de', 'rde', 'rms', 'degp'])
+    """
 
     DE = "de"
     RDE = "rde"

@@ -13,7 +13,12 @@ Inputs = Any  # a tensor (N, …), or a tree of them: {"tokens": (N, T), "mask":
 
 
 def tensors_of(inputs: Inputs) -> list[Tensor]:
-    """The tensors in inputs; TypeError where there is none, or something else."""
+    """The tensors in inputs; TypeError where there is none, or something else.
+
+    Example:
+        >>> len(tensors_of((torch.zeros(4, 7), torch.ones(4))))
+        2
+    """
     found = tree_leaves(inputs)
     other = next((leaf for leaf in found if not isinstance(leaf, Tensor)), None)
     if other is not None or not found:
@@ -40,7 +45,12 @@ def count_points(inputs: Inputs) -> int:
 
 
 def map_tensors(function: Callable[[Tensor], Any], inputs: Inputs) -> Inputs:
-    """A function of each tensor, in the same tuples and dictionaries."""
+    """A function of each tensor, in the same tuples and dictionaries.
+
+    Example:
+        >>> map_tensors(lambda tensor: tensor.shape, {"tokens": torch.zeros(4, 7)})
+        {'tokens': torch.Size([4, 7])}
+    """
     return tree_map(function, inputs)
 
 
@@ -55,7 +65,12 @@ def take_points(inputs: Inputs, rows: Tensor | slice) -> Inputs:
 
 
 def join_points(parts: Sequence[Inputs]) -> Inputs:
-    """The points of several inputs in order."""
+    """The points of several inputs in order.
+
+    Example:
+        >>> join_points([torch.zeros(2, 3), torch.ones(4, 3)]).shape
+        torch.Size([6, 3])
+    """
     return parts[0] if len(parts) == 1 else tree_map(lambda *tensors: torch.cat(tensors), *parts)
 
 

@@ -34,7 +34,11 @@ def as_batch(
 
 
 def check_inputs(inputs: Inputs) -> None:
-    """Raises ValueError where inputs have no rows, or have values that are not finite."""
+    """Raises ValueError where inputs have no rows, or have values that are not finite.
+
+    Example:
+        >>> check_inputs(torch.zeros(3, 2))  # a ValueError where a value is not finite
+    """
     if not count_points(inputs):
         raise ValueError("there must be at least one row of data, but inputs have none; was everything filtered out?")
     for tensor in tensors_of(inputs):

@@ -18,8 +18,9 @@ def kfold(
 
     Every row is in one test set; where num_rows is no multiple of folds, the first folds have one row more.
 
-        for train, test in kfold(len(data), seed=0):
-            fit(ensemble, subset(data, train), ...)
+    Example:
+        >>> [len(test) for train, test in kfold(10, folds=3, seed=0)]
+        [4, 3, 3]
     """
     if not 2 <= folds <= num_rows:
         raise ValueError(

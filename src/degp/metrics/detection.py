@@ -145,6 +145,12 @@ def error_versus_uncertainty(
 
     Every out-of-distribution point counts as an error, e = 1, and should therefore be uncertain. The error is NaN where
     no point is kept. The thresholds are evenly spaced, 0 and 1 included.
+
+    Example:
+        >>> uncertainty, errors = torch.tensor([0.1, 0.2, 0.8]), torch.tensor([False, False, True])
+        >>> curve = error_versus_uncertainty(uncertainty, errors, torch.tensor([0.9, 1.0]), num_thresholds=3)
+        >>> curve.error
+        tensor([   nan, 0.0000, 0.6000], dtype=torch.float64)
     """
     check_boolean("errors", errors)
     check_at_least("num_thresholds", num_thresholds, 2)

@@ -19,7 +19,12 @@ def lenet(num_classes: int = 10, *, in_channels: int = 1) -> nn.Sequential:
 
 
 def lenet_features(*, in_channels: int = 1) -> nn.Sequential:
-    """The same network without BatchNorm and read-out: for the prior."""
+    """The same network without BatchNorm and read-out: for the prior.
+
+    Example:
+        >>> lenet_features()(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 256])
+    """
     return nn.Sequential(*_layers(in_channels, ()))
 
 

@@ -47,7 +47,12 @@ class KernelPrior(nn.Module):
 
 
 def as_prior(prior: Any) -> Prior:
-    """A prior unchanged; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`."""
+    """A prior unchanged; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`.
+
+    Example:
+        >>> as_prior(lambda a, b: a @ b.T).kernel()(torch.ones(2, 3), torch.ones(4, 3)).shape
+        torch.Size([2, 4])
+    """
     if isinstance(prior, Prior):
         return prior
     if callable(prior):

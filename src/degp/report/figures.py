@@ -102,6 +102,10 @@ def panels(rows: int, columns: int, *, width: float = 3.2, height: float = 2.6, 
         width: of a panel, in inches.
         height: of a panel, in inches.
         shared: `sharex` and `sharey` of `plt.subplots`.
+
+    Example:
+        >>> figure, grid = panels(1, 2)
+        >>> line = grid[0, 0].plot([1, 2], label="DE-GP", **look("DE-GP"))
     """
     import matplotlib.pyplot as plt
 
@@ -194,7 +198,11 @@ def _band_legend(figure: "Figure", *, members: bool) -> None:
 
 
 def bars(values: Mapping[str, float], *, label: str, title: str = "") -> "Figure":
-    """One labelled bar per name."""
+    """One labelled bar per name.
+
+    Example:
+        >>> figure = bars({"DE": 1.3, "DE-GP": 0.8}, label="NLL, nats per point")
+    """
     figure, grid = panels(1, 1, width=4.2, height=0.45 * len(values) + 1.0)
     axes = grid[0, 0]
     drawn = axes.barh(list(values), list(values.values()), color=[look(name)["color"] for name in values])

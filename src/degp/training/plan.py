@@ -23,6 +23,10 @@ class EarlyStopping:
         metric: a column of the history; smaller is better.
         patience: epochs without progress before stopping.
         min_delta: an improvement smaller than this is no progress, though its weights are kept.
+
+    Example:
+        >>> EarlyStopping(patience=10).metric
+        'validation/loss'
     """
 
     metric: str = "validation/loss"
