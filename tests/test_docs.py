@@ -203,6 +203,28 @@ def test_every_public_module_has_a_reference_page():
 # Examples in docstrings
 
 
+def needs_an_example(obj: object) -> bool:
+    """Functions and classes that users call; not protocols, errors, or the records that a function returns."""
+    if inspect.isclass(obj):
+        return not (
+            issubclass(obj, BaseException) or getattr(obj, "_is_protocol", False) or obj.__name__.endswith("Curve")
+        )
+    return inspect.isroutine(obj)
+
+
+@pytest.mark.parametrize("name", ["degp", "degp.data", "degp.metrics", "degp.nets", "degp.priors", "degp.sklearn"])
+def test_public_names_have_an_example_or_a_page_that_uses_them(name):
+    module = importlib.import_module(name)
+    called = {exported: getattr(module, exported) for exported in module.__all__}
+    bare = [
+        exported
+        for exported, value in called.items()
+        if needs_an_example(value) and ">>>" not in (inspect.getdoc(value) or "")
+        if not REFERENCE["pages_with"](exported)
+    ]
+    assert not bare, f"{name} exports names without an example: {bare}"
+
+
 def names_for_examples() -> dict[str, object]:
     """What the examples take for granted, small enough that each runs in seconds."""
     from botorch.acquisition import qLogExpectedImprovement

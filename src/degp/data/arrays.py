@@ -55,7 +55,11 @@ def _require_finite(inputs: Shaped[Tensor, "N ..."]) -> None:
 
 
 def check_weights(weights: Float[Tensor, "N"]) -> None:
-    """Raises ValueError where a weight is negative or not finite, or where none is positive."""
+    """Raises ValueError where a weight is negative or not finite, or where none is positive.
+
+    Example:
+        >>> check_weights(torch.tensor([1.0, 0.0, 2.5]))  # a ValueError where one is negative
+    """
     bad = ~(weights.isfinite() & (weights >= 0))
     if bool(bad.any()):
         row = int(bad.nonzero()[0])

@@ -9,7 +9,12 @@ __all__ = ["Erf", "mlp", "mlp_features"]
 
 
 class Erf(nn.Module):
-    """The error function, whose NN-GP is smooth (`priors.analytic.erf`)."""
+    """The error function, whose NN-GP is smooth (`priors.analytic.erf`).
+
+    Example:
+        >>> Erf()(torch.tensor([0.0, 3.0]))
+        tensor([0.0000, 1.0000])
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.erf(inputs)
