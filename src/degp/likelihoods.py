@@ -61,10 +61,6 @@ class Gaussian(nn.Module):
         variance: σ², or its initial value.
         learned: whether σ² is a parameter to train.
         floor: a lower bound of σ² while it is learned; must be less than the initial value.
-
-    Example:
-        >>> round(Gaussian(variance=0.04, learned=True).variance.item(), 3)
-        0.04
     """
 
     floor: Tensor

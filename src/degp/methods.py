@@ -134,8 +134,8 @@ AnyMethod = TypeVar("AnyMethod", bound=Method)
 def batch_loss(ensemble: Ensemble, batch: Batch, method: Method, *, generator: torch.Generator | None = None) -> Loss:
     """The method's loss on a batch: prepare, evaluate the members, score. For training loops of your own.
 
-    Example:
-        >>> batch_loss(ensemble, batch, method).total.backward()
+    loss = batch_loss(ensemble, batch, method)
+    loss.total.backward()
     """
     prepared = method.prepare(batch.inputs, generator=generator)
     outputs = ensemble.joint_outputs(batch.inputs, prepared.measurement)

@@ -45,12 +45,7 @@ def predict(
 
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
-    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode.
-
-    Example:
-        >>> evaluate(ensemble, data.inputs).shape
-        torch.Size([3, 24, 1])
-    """
+    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
     num_points = count_points(inputs)
     if not num_points:
         raise ValueError("there is nothing to predict: inputs have no rows")

@@ -23,11 +23,6 @@ class Batch:
             the divergence (α B/N) and the weight penalties (1/N).
         weights: how many observations each point counts for; None for one each. They multiply the data term, so that
             a mean of one over the training set keeps its size, and N its meaning.
-
-    Example:
-        >>> batch = Batch(torch.zeros(5, 3), torch.zeros(5, 1), population=100)
-        >>> len(batch), batch[:2].population
-        (5, 100)
     """
 
     inputs: Inputs
