@@ -1,5 +1,5 @@
 # Each target prepares .venv for itself; a stamp per extra remembers what is installed.
-#   make demo | test | test-slow | lint | docs | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
+#   make demo | test | test-slow | lint | docs | dist | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
 
 PYTHON ?= python3
 ARGS ?=
@@ -11,7 +11,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test test-slow lint docs dist bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -41,6 +41,13 @@ lint: .venv/.installed-dev
 
 docs: .venv/.installed-docs
 	$(BIN)/sphinx-build -M html docs docs/_build -W --keep-going $(ARGS)
+
+# The wheel and the source archive, each installed in an empty environment and tried there, away from this folder.
+dist: .venv/.installed-dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	tests/try_distribution dist/*.whl dist/*.tar.gz
 
 bench: .venv/.installed-cli .venv/.installed-sklearn
 	$(BIN)/python -m benchmarks $(ARGS)

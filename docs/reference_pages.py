@@ -6,10 +6,14 @@ An object is described once, on the page of the public module that it lives in; 
 import importlib
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+DOCS = Path(__file__).parent
 LONGEST_VALUE = 100
+MOST_PAGES = 4  # linked from a name
+CODE = re.compile(r"^```(?:python|\{code-cell\})[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LITERAL = re.compile(r"(``.*?``|`[^`]*`)")
 
 # without the command line; `degp.typing`'s records are on the page of `degp`
@@ -66,6 +70,18 @@ def write_pages(folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def write_command_line(path: Path) -> None:
+    """Writes the usage, the arguments and the options of every command, from the commands themselves."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from degp.cli import app
+
+    command = typer.main.get_command(app)
+    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="degp")
+    path.write_text(text.partition("## ")[1] + text.partition("## ")[2], encoding="utf-8")  # without the overview
+
+
 def page(name: str) -> str:
     """The page of a module: its docstring, links to what it re-exports, and a description of everything else."""
     module = importlib.import_module(name)
@@ -102,13 +118,37 @@ def _link(module: ModuleType, exported: str) -> str:
     return f"- {target}: {escaped(summary)}"
 
 
+@cache
+def examples() -> dict[str, str]:
+    """The code of every page with code that runs, by page."""
+    pages = [
+        DOCS / "tour.md",
+        DOCS / "get_started.md",
+        *sorted(DOCS.glob("gallery/*.md")),
+        *sorted(DOCS.glob("guide/*.md")),
+    ]
+    code = {page.relative_to(DOCS).with_suffix("").as_posix(): page.read_text(encoding="utf-8") for page in pages}
+    return {page: "\n".join(CODE.findall(text)) for page, text in code.items()}
+
+
+def pages_with(exported: str) -> list[str]:
+    """Pages whose code imports a name, or takes it from a module of degp."""
+    use = re.compile(rf"^from degp[\w.]* import .*\b{exported}\b|\b(?!self\b)[a-z]+\.{exported}\(", re.MULTILINE)
+    return [page for page, code in examples().items() if use.search(code)][:MOST_PAGES]
+
+
+def _used_in(exported: str) -> str:
+    links = ", ".join(f":doc:`/{page}`" for page in pages_with(exported))
+    return f"\n   Used in: {links}.\n" if links else ""
+
+
 def _description(module: ModuleType, exported: str) -> str:
     value, full = getattr(module, exported), f"{module.__name__}.{exported}"
     if inspect.isclass(value):
         kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-        return f"\n.. {kind}:: {full}\n   :members:\n"
+        return f"\n.. {kind}:: {full}\n   :members:\n{_used_in(exported)}"
     if inspect.isroutine(value):
-        return f"\n.. autofunction:: {full}\n"
+        return f"\n.. autofunction:: {full}\n{_used_in(exported)}"
     # a constant or a type alias: autodata would repeat the docstring of its type
     shown = repr(value)
     short = len(shown) <= LONGEST_VALUE and not shown.startswith("<")

@@ -19,7 +19,7 @@ from torch import Tensor
 from degp import metrics
 from degp.data import kfold
 from degp.report import environment, save_results
-from degp.report.figures import COLOURS, save_figure
+from degp.report.figures import COLOURS, legend_below, panels, save_figure
 from degp.runtime.files import new_file
 from degp.tabular.estimators import DEGPRegressor
 from degp.typing import Batch
@@ -137,14 +137,17 @@ def _write_summary(records: Records, out: Path) -> None:
 
 
 def _figure(by_set: dict[str, Records]) -> Any:
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(1.0 + 0.8 * len(by_set), 3), layout="constrained")
+    figure, grid = panels(1, 1, width=1.0 + 0.8 * len(by_set), height=3.3)
+    axis = grid[0, 0]
     for x, own in enumerate(by_set.values()):
         values = [r["coverage90"] for r in own]
-        axis.plot([x] * len(values), values, "o", color=COLOURS["DE-GP"], alpha=0.35, markeredgewidth=0)
-        axis.plot(x, mean(values), "_", color=COLOURS["DE-GP"], markersize=18, markeredgewidth=2)
-    axis.axhline(0.9, color="black", linewidth=0.8, linestyle=":")
+        axis.plot(
+            [x] * len(values), values, "o", color=COLOURS["DE-GP"], alpha=0.35, markeredgewidth=0, label="one fold"
+        )
+        axis.plot(x, mean(values), "_", color=COLOURS["DE-GP"], markersize=18, markeredgewidth=2, label="mean")
+    axis.axhline(0.9, color="black", linewidth=0.8, linestyle=":", label="nominal level")
     axis.set_xticks(range(len(by_set)), list(by_set), rotation=30, ha="right")
     axis.set_ylabel("share inside 90 % intervals")
+    axis.grid(False, axis="x")
+    legend_below(figure, grid)
     return figure

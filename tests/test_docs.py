@@ -32,14 +32,17 @@ NOT_IN_THE_REFERENCE = {"degp.__init__", "degp.__main__", "degp.cli", "degp.demo
 EXECUTED = [
     name
     for name in MARKDOWN
-    if name in ("README.md", "docs/index.md", "docs/tour.md") or name.startswith("docs/guide/")
+    if name in ("README.md", "docs/index.md", "docs/get_started.md") or name.startswith("docs/guide/")
     if name != COMMANDS
 ]
+GALLERY = [name for name in MARKDOWN if name.startswith("docs/gallery/") and not name.endswith("index.md")]
+NOTEBOOKS = ["docs/tour.md", *GALLERY]  # executed by `make docs`, which shows what they print and draw
 THEORY = sorted(path.stem for path in (DOCS / "theory").glob("*.md"))
 SOURCES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 PACKAGES = [name for name in SOURCES if name.endswith("__init__.py")]
 
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CELL = re.compile(r"^```\{code-cell\}\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^from (degp[.\w]*) import", re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]+)(?:#[^)\s]*)?\)")
@@ -88,6 +91,23 @@ def test_code_on_the_page_runs(page, tmp_path, monkeypatch):
         for block in blocks:
             lines_before = text.count("\n", 0, block.start(1))
             exec(compile("\n" * lines_before + block[1], str(path), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS)
+def test_notebooks_can_be_executed_and_downloaded(page):
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    assert text.startswith("---\nfile_format: mystnb\n"), f"{page} would not be executed"
+    assert f"{{nb-download}}`{Path(page).stem}.ipynb`" in text
+    assert not BLOCK.search(text), f"{page} has a ```python block, which nothing runs; write ```{{code-cell}}"
+    for cell in CELL.findall(text):
+        compile(re.sub(r"^(:tags:|%%writefile).*", "", cell), page, "exec")
+
+
+def test_gallery_lists_every_page():
+    index = (DOCS / "gallery" / "index.md").read_text(encoding="utf-8")
+    assert len(GALLERY) >= 8
+    for page in GALLERY:
+        assert f"]({Path(page).name})" in index and f"\n{Path(page).stem}\n" in index
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -173,7 +193,8 @@ def test_every_public_module_has_a_reference_page():
     """Packages with an `__all__`, the modules beside them, and every module that a page imports from."""
     packages = {".".join(("degp", *Path(name).parts[:-1])) for name in PACKAGES}
     folders = {name for name in packages if not hasattr(importlib.import_module(name), "__all__")}
-    imported = {name for page in EXECUTED for name in IMPORT.findall((PROJECT / page).read_text(encoding="utf-8"))}
+    pages = [*EXECUTED, *NOTEBOOKS]
+    imported = {name for page in pages for name in IMPORT.findall((PROJECT / page).read_text(encoding="utf-8"))}
     modules = {f"degp.{Path(name).stem}" for name in SOURCES if "/" not in name}
     missing = (packages | imported | modules) - folders - NOT_IN_THE_REFERENCE - set(REFERENCE["MODULES"])
     assert not missing, f"docs/reference_pages.py leaves out {sorted(missing)}"
@@ -182,12 +203,34 @@ def test_every_public_module_has_a_reference_page():
 # Examples in docstrings
 
 
+def needs_an_example(obj: object) -> bool:
+    """Functions and classes that users call; not protocols, errors, or the records that a function returns."""
+    if inspect.isclass(obj):
+        return not (
+            issubclass(obj, BaseException) or getattr(obj, "_is_protocol", False) or obj.__name__.endswith("Curve")
+        )
+    return inspect.isroutine(obj)
+
+
+@pytest.mark.parametrize("name", ["degp", "degp.data", "degp.metrics", "degp.nets", "degp.priors", "degp.sklearn"])
+def test_public_names_have_an_example_or_a_page_that_uses_them(name):
+    module = importlib.import_module(name)
+    called = {exported: getattr(module, exported) for exported in module.__all__}
+    bare = [
+        exported
+        for exported, value in called.items()
+        if needs_an_example(value) and ">>>" not in (inspect.getdoc(value) or "")
+        if not REFERENCE["pages_with"](exported)
+    ]
+    assert not bare, f"{name} exports names without an example: {bare}"
+
+
 def names_for_examples() -> dict[str, object]:
     """What the examples take for granted, small enough that each runs in seconds."""
     from botorch.acquisition import qLogExpectedImprovement
     from botorch.optim import optimize_acqf
 
-    from degp import methods, nets, priors
+    from degp import likelihoods, measurement, methods, nets, priors
     from degp.decisions.bandits import Problem
     from degp.sklearn import DEGPClassifier, DEGPRegressor
 
@@ -195,6 +238,7 @@ def names_for_examples() -> dict[str, object]:
     data = degp.Batch(X, X.sum(1, keepdim=True)).to(dtype=torch.float32)
     quick = {"members": 2, "steps": 2, "hidden_layers": (8,)}
     return {
+        **{name: getattr(module, name) for module in (likelihoods, measurement) for name in module.__all__},
         **vars(nets),
         **vars(priors),
         "torch": torch,
@@ -225,7 +269,8 @@ def docstrings_with_examples(name: str) -> list[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in SOURCES if docstrings_with_examples(name)])
-def test_examples_in_docstrings_run_and_print_what_they_say(name):
+def test_examples_in_docstrings_run_and_print_what_they_say(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     module = importlib.import_module("degp." + name.removesuffix(".py").replace("/", "."))
     for text in docstrings_with_examples(name):
         names = {**vars(module), **names_for_examples()}

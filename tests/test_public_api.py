@@ -112,6 +112,11 @@ def test_modules_say_what_they_export(path):
     assert set(ast.literal_eval(exported)) <= defined | imported | assigned
 
 
+def test_versions_agree():
+    citation = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {degp.__version__}\n" in citation
+
+
 def test_no_two_classes_share_a_name():
     classes = Counter(
         node.name

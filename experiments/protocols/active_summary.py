@@ -7,19 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from degp.report.figures import save_figure
+from degp.report.figures import legend_below, look, panels, plain_ticks, save_figure
 from experiments.protocols.independent_runs import names
 
 __all__ = ["labels_needed", "write_summary"]
 
 Records = list[dict[str, Any]]
-COLOURS = {
-    "joint information": "#1f5fbf",
-    "variance reduction": "#7a3fbf",
-    "single information": "#2f9e6e",
-    "random": "#999999",
-    "DE, disagreement": "#b5651d",
-}
 
 
 def write_summary(records: Records, folder: Path) -> None:
@@ -70,9 +63,7 @@ def _table(records: Records, cell: Any) -> list[str]:
 
 
 def _figure(records: Records, sets: list[str]) -> Any:
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(2, len(sets), figsize=(3.2 * len(sets), 5.6), layout="constrained", squeeze=False)
+    figure, grid = panels(2, len(sets), width=2.8, height=2.7)
     for column, name in enumerate(sets):
         for row, score in enumerate(("rmse", "nll")):
             axes = grid[row, column]
@@ -80,12 +71,14 @@ def _figure(records: Records, sets: list[str]) -> Any:
                 labels, errors = _curve(records, name, strategy, score)
                 spread = [_error(_at(records, name, strategy, n, score)) for n in labels]
                 low, high = (np.array(errors) + sign * np.array(spread) for sign in (-1, 1))
-                axes.fill_between(labels, low, high, color=COLOURS.get(strategy), alpha=0.15, linewidth=0)
-                axes.plot(labels, errors, color=COLOURS.get(strategy), label=strategy, linewidth=1.5)
+                axes.fill_between(labels, low, high, color=look(strategy)["color"], alpha=0.15, linewidth=0)
+                axes.plot(labels, errors, label=strategy, **look(strategy))
             axes.set(title=name if row == 0 else "", ylabel=score.upper() if column == 0 else "")
             axes.set_xlabel("labels" if row else "")
-            axes.set_yscale("log" if score == "rmse" else "linear")
-    grid[0, 0].legend(fontsize="small")
+            if score == "rmse":
+                axes.set_yscale("log")
+                plain_ticks(axes.yaxis)
+    legend_below(figure, grid, "mean over seeds; bands: ± 1 standard error")
     return figure
 
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from degp.report import load_results
-from degp.report.figures import COLOURS, save_figure
+from degp.report.figures import legend_below, look, panels, save_figure
 from degp.runtime.files import read_json
 from experiments.protocols.independent_runs import names
 
 __all__ = ["write_summary"]
 
 Records = list[dict[str, Any]]
-OTHER_COLOURS = {"ε-greedy": "#c9a227", "linear": "#d1495b", "uniform": "#999999"}
 
 # Regret relative to uniform = 100, of Table 3 of the BatchEnsemble paper (30 trials).
 PUBLISHED = {
@@ -78,12 +77,8 @@ def _by_trial(records: Records, agent: str) -> dict[int, float]:
 
 
 def _figure(curves: Records) -> Any:
-    import matplotlib.pyplot as plt
-
     environments = names(curves, "environment")
-    figure, grid = plt.subplots(
-        2, len(environments), figsize=(4.6 * len(environments), 6.4), layout="constrained", squeeze=False
-    )
+    figure, grid = panels(2, len(environments), width=4.2, height=3.0)
     for column, environment in enumerate(environments):
         own = [curve for curve in curves if curve["environment"] == environment]
         for row, (quantity, title) in enumerate((("reward", "cumulative reward"), ("regret", "cumulative regret"))):
@@ -93,7 +88,7 @@ def _figure(curves: Records) -> Any:
             if quantity == "regret":  # uniform choice would dominate the scale
                 axes.set_ylim(0, 1.3 * max((max(c["regret"]) for c in own if c["agent"] != "uniform"), default=1.0))
             axes.set(title=environment if row == 0 else "", ylabel=title, xlabel="rounds" if row else "")
-    grid[0, 0].legend(fontsize="small")
+    legend_below(figure, grid, "mean over trials; bands: ± 1 standard deviation")
     return figure
 
 
@@ -101,9 +96,9 @@ def _draw(axes: Any, curves: Records, quantity: str) -> None:
     """Mean ± one standard deviation over trials."""
     agent, values = curves[0]["agent"], np.array([curve[quantity] for curve in curves])
     x = curves[0]["every"] * np.arange(1, values.shape[1] + 1)
-    middle, spread, colour = values.mean(0), values.std(0), COLOURS.get(agent, OTHER_COLOURS.get(agent))
-    axes.fill_between(x, middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
-    axes.plot(x, middle, color=colour, label=agent, linewidth=1.5)
+    middle, spread = values.mean(0), values.std(0)
+    axes.fill_between(x, middle - spread, middle + spread, color=look(agent)["color"], alpha=0.15, linewidth=0)
+    axes.plot(x, middle, label=agent, **look(agent))
 
 
 def _values(records: Records, agent: str, score: str) -> list[float]:

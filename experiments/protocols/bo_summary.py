@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from degp.report.figures import COLOURS, save_figure
+from degp.report.figures import legend_below, look, panels, plain_ticks, save_figure
 from experiments.protocols.independent_runs import names
 
 __all__ = ["final_table", "write_summary"]
 
 Records = list[dict[str, Any]]
-OTHER_COLOURS = {"SingleTaskGP": "#444444", "EnsembleModel": "#b5651d", "random": "#999999"}
 
 
 def write_summary(records: Records, folder: Path) -> None:
@@ -45,10 +44,8 @@ def final_table(records: Records) -> str:
 
 def _figure(records: Records) -> Any:
     """One panel per problem: median and quartiles of the regret over evaluations."""
-    import matplotlib.pyplot as plt
-
     problems = names(records, "problem")
-    figure, grid = plt.subplots(1, len(problems), figsize=(3 * len(problems), 2.8), squeeze=False, layout="constrained")
+    figure, grid = panels(1, len(problems), width=3.0, height=3.2)
     for axes, problem in zip(grid[0], problems, strict=True):
         for method in names(records, "method"):
             own = [r for r in records if (r["problem"], r["method"]) == (problem, method)]
@@ -56,12 +53,12 @@ def _figure(records: Records) -> Any:
             regrets = [[r["simple_regret"] for r in own if r["evaluations"] == count] for count in counts]
             if regrets:
                 bands = np.array([np.quantile(values, [0.25, 0.5, 0.75]) for values in regrets]).T
-                colour = (COLOURS | OTHER_COLOURS)[method]
-                axes.fill_between(counts, bands[0], bands[2], color=colour, alpha=0.15, linewidth=0)
-                axes.plot(counts, bands[1], color=colour, label=method)
+                axes.fill_between(counts, bands[0], bands[2], color=look(method)["color"], alpha=0.15, linewidth=0)
+                axes.plot(counts, bands[1], label=method, **look(method))
         axes.set(title=problem, xlabel="evaluations", yscale="log")
+        plain_ticks(axes.yaxis)
     grid[0, 0].set_ylabel("simple regret")
-    grid[0, 0].legend(frameon=False, fontsize="small")
+    legend_below(figure, grid, "median over seeds; bands: quartiles")
     return figure
 
 

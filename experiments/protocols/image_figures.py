@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from degp.report.figures import COLOURS
+from degp.report.figures import look, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,8 @@ def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: 
             ys = np.array([y for _, y in labelled[label]], dtype=float)
             axes.plot(labelled[label][0][0], ys.mean(0), linewidth=1.6, label=label, **style)
         _name(axes, title, x_label, y_label)
-    _add_legend(figure, grid)
+    repeated = any(len(lines) > 1 for labelled in panels.values() for lines in labelled.values())
+    _add_legend(figure, grid, "thick: mean over seeds; thin: one seed" if repeated else "")
     return figure
 
 
@@ -59,14 +60,12 @@ def box_panels(
             drawn["boxes"][0].set_label(label)
         axes.set_xticks(sorted({x for boxes in labelled.values() for x in boxes}))
         _name(axes, title, x_label, y_label)
-    _add_legend(figure, grid)
+    _add_legend(figure, grid, "boxes: quartiles; line: median; dots: outliers")
     return figure
 
 
 def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(1, number, figsize=(width * number, HEIGHT), squeeze=False, layout="constrained")
+    figure, grid = panels(1, number, width=width, height=HEIGHT)
     return figure, grid[0]
 
 
@@ -77,17 +76,18 @@ def _name(axes: "Axes", title: str, x_label: str, y_label: str) -> None:
     axes.set_ylabel(y_label, fontsize="small")
 
 
-def _add_legend(figure: "Figure", grid: "Sequence[Axes]") -> None:
+def _add_legend(figure: "Figure", grid: "Sequence[Axes]", note: str) -> None:
     """One legend below all panels, no wider than they are, with its own space."""
     handles = {label: h for axes in grid for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     for columns in range(min(len(handles), 2 * len(grid)), 0, -1):
         legend = figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small"
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns, fontsize="small", frameon=False
         )
         if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
             break
         legend.remove()
-    figure.set_figheight(HEIGHT + LEGEND_ROW * -(-len(handles) // columns))
+    legend.set_title(note, prop={"size": "small"})
+    figure.set_figheight(HEIGHT + LEGEND_ROW * (bool(note) + -(-len(handles) // columns)))
 
 
 def _styles(panels: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -104,6 +104,7 @@ def _style(method: str, number: int) -> dict[str, Any]:
     from matplotlib.colors import to_rgb
 
     share, grey = SHADES[number % len(SHADES)]
-    colour = tuple(share * part + (1 - share) * grey for part in to_rgb(COLOURS.get(method, "#888888")))
+    usual = look(method)
+    colour = tuple(share * part + (1 - share) * grey for part in to_rgb(usual["color"]))
     style = STYLES[(number + number // len(SHADES)) % len(STYLES)]  # a repeated shade has another style
-    return {"color": colour, "linestyle": style}
+    return {"color": colour, "linestyle": style if number else usual["linestyle"]}

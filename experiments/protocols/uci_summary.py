@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from degp.report.figures import COLOURS, save_figure
+from degp.report.figures import COLOURS, panels, save_figure
 
 Records = Sequence[dict[str, Any]]
 METHODS = ("DE", "rDE", "RMS", "NN-GP", "DE-GP")
@@ -91,10 +91,8 @@ def _scores(records: Records, name: str, method: str, score: str) -> list[float]
 
 
 def _figure(records: Records) -> Any:
-    import matplotlib.pyplot as plt
-
     sets = list(dict.fromkeys(r["dataset"] for r in records))
-    figure, axes = plt.subplots(2, len(sets), figsize=(1.7 * len(sets), 4.2), layout="constrained", squeeze=False)
+    figure, axes = panels(2, len(sets), width=1.7, height=2.3)
     for row, (score, title) in enumerate((("nll", "NLL"), ("rmse", "RMSE"))):
         for column, name in enumerate(sets):
             axis = axes[row, column]
@@ -106,4 +104,6 @@ def _figure(records: Records) -> Any:
             axis.set_xlim(-0.6, len(METHODS) - 0.4)
             axis.set_title(name if row == 0 else "")
             axis.set_ylabel(title if column == 0 else "")
+            axis.grid(False, axis="x")
+    figure.supxlabel("mean over folds, original units; bars: ± 1 standard error", fontsize=9)
     return figure

@@ -28,7 +28,7 @@ from degp.training import (
 )
 from degp.typing import Batch, Loss
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AverageEigenvalue",
     "Batch",

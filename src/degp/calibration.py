@@ -66,6 +66,10 @@ def calibrate(
 
     Args:
         weights: how many observations each point counts for; None for one each.
+
+    Example:
+        >>> outputs = ensemble(data.inputs).detach()
+        >>> factor = calibrate(with_likelihood(method, Gaussian(variance=0.1)), outputs, data.targets)
     """
     nll = _nll_by_log_factor(method, outputs, targets, weights)
     return _widen(method, _minimum(nll, is_noise=_is_regression(method, outputs)))
@@ -102,7 +106,12 @@ def first_within_one_error(nll: Float[Tensor, "V N"]) -> int:
 
 
 def weighted_mean(values: Float[Tensor, "*V N"], weights: Float[Tensor, "N"] | None = None) -> Float[Tensor, "*V"]:
-    """Σ w v / Σ w over the points."""
+    """Σ w v / Σ w over the points.
+
+    Example:
+        >>> weighted_mean(torch.tensor([1.0, 3.0]), torch.tensor([3.0, 1.0]))
+        tensor(1.5000)
+    """
     if weights is None:
         return values.mean(-1)
     w = weights.to(values)
@@ -129,7 +138,12 @@ def smoothed_nll_by_point(
 
 
 def golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 30) -> float:
-    """The minimiser of a unimodal function between two numbers."""
+    """The minimiser of a unimodal function between two numbers.
+
+    Example:
+        >>> round(golden_section(lambda x: (x - 2) ** 2, 0.0, 5.0), 3)
+        2.0
+    """
     ratio = (5**0.5 - 1) / 2
     a, b = high - ratio * (high - low), low + ratio * (high - low)
     fa, fb = function(a), function(b)

@@ -23,7 +23,12 @@ __all__ = ["cache_features", "features_of"]
 
 @torch.no_grad()
 def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -> Float[Tensor, "N ..."]:
-    """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is."""
+    """The backbone's features in evaluation mode, `batch_size` points at a time; the backbone stays as it is.
+
+    Example:
+        >>> features_of(torch.nn.Linear(2, 5), data.inputs).shape
+        torch.Size([24, 5])
+    """
     starts = range(0, count_points(inputs), batch_size)
     with evaluation(backbone):
         return torch.cat([one_tensor(backbone(take_points(inputs, slice(i, i + batch_size)))) for i in starts])
@@ -41,6 +46,11 @@ def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = 
         path: a safetensors file. If it exists, it is read and the backbone does not run; a file of another backbone is
             an error.
         batch_size: points at a time, where the data do not come in batches.
+
+    Example:
+        >>> features = cache_features(torch.nn.Linear(2, 5), data)
+        >>> features.inputs.shape
+        torch.Size([24, 5])
     """
     digest = _digest(backbone)
     device = next((tensor.device for tensor in (*backbone.parameters(), *backbone.buffers())), None)

@@ -40,6 +40,16 @@ class LowRankGaussian:
         mean: m.
         deviations: A, one function per member.
         diagonal: d ≥ 0, one number for all entries or one per entry.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 1), torch.ones(2, 4, 1), 0.5)
+        >>> q.variance()[0], q.covariance()[0, 1]
+        (tensor([2.5000]), tensor(2.))
+        >>> q.sample(100).shape
+        torch.Size([100, 4, 1])
+        >>> informed = q.condition(torch.tensor([0]), torch.tensor([[1.0]]), noise_variance=0.5)
+        >>> bool(informed.variance()[3] < q.variance()[3])
+        True
     """
 
     def __init__(
@@ -189,6 +199,12 @@ class Coefficients:
     """z ~ N(μ, L⁻ᵀL⁻¹): the posterior of the M coefficients of the members given observations.
 
     It is all that an update of new inputs needs.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 1), torch.ones(2, 4, 1), 0.5)
+        >>> z = q.coefficients(torch.ones(4, 1), noise_variance=0.5)
+        >>> q.updated(z).mean[0]
+        tensor([0.8889])
     """
 
     mean: Float[Tensor, "M"]
@@ -206,6 +222,12 @@ def average(q: LowRankGaussian, p: LowRankGaussian, weight: float) -> LowRankGau
     """The Gaussian with the moments of the mixture (1 − w) q + w p.        theory/gaussian.md (5)
 
     m = (1 − w) m_q + w m_p,   Σ = (1 − w) Σ_q + w Σ_p + w (1 − w) δδᵀ,   δ = m_p − m_q
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(1, 1), torch.zeros(2, 1, 1), 1.0)
+        >>> p = LowRankGaussian(torch.ones(1, 1), torch.zeros(2, 1, 1), 1.0)
+        >>> average(q, p, 0.5).mean
+        tensor([[0.5000]])
     """
     difference = p.mean - q.mean
     deviations = [
@@ -225,6 +247,10 @@ class KroneckerGaussian:
         gram_root: L.
         num_outputs: C.
         inverse_root: L⁻¹, where it is known.
+
+    Example:
+        >>> KroneckerGaussian.from_gram(torch.eye(3), num_outputs=2).covariance().shape
+        torch.Size([6, 6])
     """
 
     gram_root: Float[Tensor, "N N"]
@@ -248,6 +274,11 @@ def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]
     2 KL = ‖L⁻¹m‖² + ‖L⁻¹A‖² + Σₙ (K⁻¹)ₙₙ Σ_c dₙ_c − NC + C log|K| − log|D| − log|I + A D⁻¹Aᵀ|
 
     Costs O(N³ + MN²C) time and O(MNC + N²) memory; the NC × NC covariance is never formed.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(3, 1), torch.zeros(2, 3, 1), 1.0)
+        >>> kl_divergence(q, KroneckerGaussian.from_gram(torch.eye(3), num_outputs=1)).item()
+        0.0
     """
     M, N, C = q.shape
     if (N, C) != (len(p.gram_root), p.num_outputs):
@@ -273,6 +304,11 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
 
     Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is; a
     `NumericalWarning` says what was added. A jitter beyond `most_jitter`, or entries that are not finite, are an error.
+
+    Example:
+        >>> cholesky(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
+        tensor([[2., 0.],
+                [0., 3.]], dtype=torch.float64)
     """
     if jitter < 0:
         raise ValueError(f"jitter must not be negative, but it is {jitter}; 0 adds nothing to the diagonal")
@@ -314,7 +350,13 @@ def _factorised(gram: Float[Tensor, "N N"], added: Float[Tensor, ""]) -> tuple[F
 
 
 def inverse(L: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-    """L⁻¹ of a lower triangular matrix."""
+    """L⁻¹ of a lower triangular matrix.
+
+    Example:
+        >>> inverse(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.2500]])
+    """
     return torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype, device=L.device), upper=False)
 
 

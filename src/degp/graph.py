@@ -65,6 +65,11 @@ def export_ensemble(
             axis. Entries of a dictionary keep their names.
         coefficients, num_draws: as in `predict`.
         generator: of the draws; with the same seed as `predict`'s the probabilities are the same.
+
+    Example:
+        >>> path = export_ensemble(ensemble, method, data.inputs[:2], "model.onnx")
+        >>> sorted(run_onnx(path, data.inputs.numpy()))
+        ['aleatoric', 'epistemic', 'mean', 'total']
     """
     inputs = as_inputs(inputs)
     graph, example = _prediction(ensemble, method, inputs, coefficients, num_draws, generator)

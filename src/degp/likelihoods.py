@@ -154,6 +154,11 @@ class HeteroscedasticGaussian(nn.Module):
 
     Args:
         base_variance: the noise variance where s = 0; set it to about the targets' variance.
+
+    Example:
+        >>> outputs = torch.zeros(5, 7, 2)  # the function, and the logarithm of its noise variance
+        >>> HeteroscedasticGaussian().mixture(outputs).mean.shape
+        torch.Size([7, 1])
     """
 
     def __init__(self, base_variance: float = 1.0) -> None:
@@ -215,6 +220,10 @@ class Categorical(nn.Module):
         temperature: τ, or its initial value.
         learned: whether τ is a parameter to train.
         num_draws: U, joint draws of f for the expectation.
+
+    Example:
+        >>> Categorical(temperature=0.5).mixture(torch.randn(5, 7, 3)).probabilities.shape
+        torch.Size([7, 3])
     """
 
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
@@ -272,7 +281,12 @@ class Categorical(nn.Module):
 
 
 class Bernoulli(nn.Module):
-    """y ~ Bernoulli(σ(f / τ)) for each output independently; arguments as in `Categorical`."""
+    """y ~ Bernoulli(σ(f / τ)) for each output independently; arguments as in `Categorical`.
+
+    Example:
+        >>> Bernoulli().mixture(torch.randn(5, 7, 1)).probabilities.shape
+        torch.Size([7, 1])
+    """
 
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
         super().__init__()

@@ -31,13 +31,23 @@ class MeasurementSampler(Protocol):
 
 
 def no_points(inputs: Inputs, *, generator: torch.Generator | None = None) -> Inputs:
-    """No measurement points: the divergence is measured on the batch alone."""
+    """No measurement points: the divergence is measured on the batch alone.
+
+    Example:
+        >>> no_points(torch.zeros(5, 2)).shape
+        torch.Size([0, 2])
+    """
     return take_points(inputs, slice(0))
 
 
 @dataclass(frozen=True)
 class UniformBox:
-    """`count` points uniform between `low` and `high`, numbers or one per feature."""
+    """`count` points uniform between `low` and `high`, numbers or one per feature.
+
+    Example:
+        >>> UniformBox(-3.0, 3.0, count=16)(torch.zeros(5, 2)).shape
+        torch.Size([16, 2])
+    """
 
     low: Float[Tensor, "..."] | float
     high: Float[Tensor, "..."] | float
@@ -64,7 +74,12 @@ class UniformBox:
 
 @dataclass(frozen=True)
 class BatchRegion:
-    """`count` points uniform over the bounding box of the batch: for data that are never in memory as a whole."""
+    """`count` points uniform over the bounding box of the batch: for data that are never in memory as a whole.
+
+    Example:
+        >>> BatchRegion(4)(torch.rand(10, 2)).shape
+        torch.Size([4, 2])
+    """
 
     count: int
 
@@ -79,7 +94,13 @@ class BatchRegion:
 
 @dataclass(frozen=True)
 class Combined:
-    """The points of several samplers, in their order."""
+    """The points of several samplers, in their order.
+
+    Example:
+        >>> region, known = UniformBox(-3.0, 3.0, count=16), Unlabelled(torch.zeros(100, 2), count=4)
+        >>> Combined((region, known))(torch.zeros(5, 2)).shape
+        torch.Size([20, 2])
+    """
 
     samplers: tuple[MeasurementSampler, ...]
 

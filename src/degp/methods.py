@@ -160,7 +160,12 @@ def batch_loss(ensemble: Ensemble, batch: Batch, method: Method, *, generator: t
 
 
 def with_likelihood(method: AnyMethod, likelihood: Likelihood) -> AnyMethod:
-    """The same method with another likelihood, for example at a fitted temperature; everything else is shared."""
+    """The same method with another likelihood, for example at a fitted temperature; everything else is shared.
+
+    Example:
+        >>> with_likelihood(method, Gaussian(variance=0.5)).likelihood.variance.item()
+        0.5
+    """
     assert isinstance(method, nn.Module)
     other = copy.copy(method)
     other.__dict__["_modules"] = {**method._modules, "likelihood": likelihood}
@@ -327,7 +332,13 @@ class DEGP(nn.Module):
 
 
 def de(likelihood: Likelihood) -> Memberwise:
-    """Deep ensemble: Σᵢ −log p(y | gᵢ), every member by itself.        theory/objectives.md (1)"""
+    """Deep ensemble: Σᵢ −log p(y | gᵢ), every member by itself.        theory/objectives.md (1)
+
+    Example:
+        >>> trained = de(Gaussian(variance=0.1))
+        >>> batch_loss(ensemble, batch, trained).terms.keys()
+        dict_keys(['data', 'penalty'])
+    """
     return Memberwise(likelihood, no_penalty)
 
 
@@ -336,6 +347,10 @@ def rde(likelihood: Likelihood, weight_prior: WeightPrior = WeightPrior(), *, we
 
     Args:
         weight: scale of the penalty; 1 is maximum a posteriori.
+
+    Example:
+        >>> sorted(batch_loss(ensemble, batch, rde(Gaussian(variance=0.1))).terms)
+        ['data', 'penalty']
     """
     return Memberwise(likelihood, WeightPenalty(weight_prior, weight))
 
@@ -348,7 +363,11 @@ def rms(
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Memberwise:
-    """Randomised MAP sampling: rDE towards one anchor per member, drawn from the prior.  theory/objectives.md (3)"""
+    """Randomised MAP sampling: rDE towards one anchor per member, drawn from the prior.  theory/objectives.md (3)
+
+    Example:
+        >>> anchored = rms(Gaussian(variance=0.1), ensemble, generator=torch.Generator().manual_seed(0))
+    """
     anchors = draw_anchors(weight_prior, ensemble, generator=generator)
     return Memberwise(likelihood, WeightPenalty(weight_prior, weight, anchors))
 
@@ -364,7 +383,13 @@ def degp(
     weight_prior: WeightPrior = WeightPrior(),
     epsilon: float = 0.05,
 ) -> DEGP:
-    """DE-GP, with a weight penalty of scale `beta`; the other arguments as in `DEGP`."""
+    """DE-GP, with a weight penalty of scale `beta`; the other arguments as in `DEGP`.
+
+    Example:
+        >>> functional = degp(Gaussian(variance=0.1), NNGP(depth=2), measurement=UniformBox(0.0, 1.0, 8), epsilon=1e-3)
+        >>> sorted(batch_loss(ensemble, batch, functional).terms)
+        ['data', 'kl', 'penalty']
+    """
     return DEGP(
         likelihood,
         as_prior(prior),
@@ -380,7 +405,12 @@ Built = Memberwise | DEGP
 
 
 class Kind(StrEnum):
-    """A method by its name, where users type one: estimators, command line, experiment tables."""
+    """A method by its name, where users type one: estimators, command line, experiment tables.
+
+    Example:
+        >>> Kind("degp").label, [kind.value for kind in Kind]
+        ('DE-GP', ['de', 'rde', 'rms', 'degp'])
+    """
 
     DE = "de"
     RDE = "rde"

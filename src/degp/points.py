@@ -27,7 +27,12 @@ def as_inputs(inputs: Inputs) -> Inputs:
 
 
 def tensors_of(inputs: Inputs) -> list[Tensor]:
-    """The tensors in inputs; TypeError where there is none, or something else."""
+    """The tensors in inputs; TypeError where there is none, or something else.
+
+    Example:
+        >>> len(tensors_of((torch.zeros(4, 7), torch.ones(4))))
+        2
+    """
     found = tree_leaves(inputs)
     other = next((leaf for leaf in found if not isinstance(leaf, Tensor)), None)
     if other is not None or not found:
@@ -40,7 +45,12 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
 
 
 def count_points(inputs: Inputs) -> int:
-    """N, the length of the first axis of each tensor."""
+    """N, the length of the first axis of each tensor.
+
+    Example:
+        >>> count_points({"tokens": torch.zeros(4, 7), "mask": torch.ones(4, 7)})
+        4
+    """
     sizes = [len(tensor) if tensor.ndim else -1 for tensor in tensors_of(inputs)]
     if min(sizes) < 0 or len({*sizes}) > 1:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_of(inputs))
@@ -49,17 +59,32 @@ def count_points(inputs: Inputs) -> int:
 
 
 def map_tensors(function: Callable[[Tensor], Any], inputs: Inputs) -> Inputs:
-    """A function of each tensor, in the same tuples and dictionaries."""
+    """A function of each tensor, in the same tuples and dictionaries.
+
+    Example:
+        >>> map_tensors(lambda tensor: tensor.shape, {"tokens": torch.zeros(4, 7)})
+        {'tokens': torch.Size([4, 7])}
+    """
     return tree_map(function, inputs)
 
 
 def take_points(inputs: Inputs, rows: Tensor | slice) -> Inputs:
-    """Some of the points."""
+    """Some of the points.
+
+    Example:
+        >>> take_points((torch.zeros(4, 7), torch.ones(4)), slice(2))[0].shape
+        torch.Size([2, 7])
+    """
     return map_tensors(lambda tensor: tensor[rows], inputs)
 
 
 def join_points(parts: Sequence[Inputs]) -> Inputs:
-    """The points of several inputs in order."""
+    """The points of several inputs in order.
+
+    Example:
+        >>> join_points([torch.zeros(2, 3), torch.ones(4, 3)]).shape
+        torch.Size([6, 3])
+    """
     return parts[0] if len(parts) == 1 else tree_map(lambda *tensors: torch.cat(tensors), *parts)
 
 

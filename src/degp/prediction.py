@@ -32,6 +32,12 @@ def predict(
         coefficients: a summary of observations made after training, from `LowRankGaussian.coefficients`.
         num_draws: draws of the function for likelihoods whose predictive distribution has no closed form.
         batch_size: points that the networks see at once.
+
+    Example:
+        >>> prediction = predict(ensemble, data.inputs, method)
+        >>> prediction.mean.shape, prediction.epistemic.shape
+        (torch.Size([24, 1]), torch.Size([24, 1]))
+        >>> low, high = prediction.interval(0.9)
     """
     require_method(method)
     outputs = evaluate(ensemble, inputs, batch_size=batch_size)

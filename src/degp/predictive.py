@@ -44,6 +44,12 @@ class RegressionPredictive:
     Attributes:
         posterior: of the function, joint over the points.
         aleatoric: noise variance per point and output.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 1), torch.ones(2, 4, 1), 0.5)
+        >>> prediction = RegressionPredictive(q, torch.full((4, 1), 0.5))
+        >>> prediction.epistemic[0], prediction.aleatoric[0], prediction.total[0]
+        (tensor([2.5000]), tensor([0.5000]), tensor([3.]))
     """
 
     posterior: LowRankGaussian
@@ -97,6 +103,12 @@ class ClassPredictive:
         probabilities: E p(y | f).
         total: entropy of the expected probabilities, H[E p].
         aleatoric: expected entropy, E H[p].
+
+    Example:
+        >>> outputs = torch.randn(100, 5, 3)
+        >>> prediction = ClassPredictive.from_draws(outputs.softmax(-1), entropy)
+        >>> prediction.probabilities.shape, prediction.labels.shape
+        (torch.Size([5, 3]), torch.Size([5]))
     """
 
     probabilities: Float[Tensor, "N C"]
@@ -157,10 +169,20 @@ class ClassPredictive:
 
 
 def entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
-    """−Σ_c p log p with 0 log 0 = 0."""
+    """−Σ_c p log p with 0 log 0 = 0.
+
+    Example:
+        >>> entropy(torch.tensor([[0.5, 0.5]]))
+        tensor([0.6931])
+    """
     return torch.special.entr(probabilities).sum(-1)
 
 
 def binary_entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
-    """−Σ_c [p log p + (1 − p) log(1 − p)]: C independent binary targets."""
+    """−Σ_c [p log p + (1 − p) log(1 − p)]: C independent binary targets.
+
+    Example:
+        >>> binary_entropy(torch.tensor([[0.5]]))
+        tensor([0.6931])
+    """
     return (torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)).sum(-1)

@@ -97,7 +97,13 @@ def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one step and its terms (detached, each in its own natural unit)."""
+    """The loss of one step and its terms (detached, each in its own natural unit).
+
+    Example:
+        >>> loss = Loss(torch.tensor(3.0), {"data": torch.tensor(2.0), "kl": torch.tensor(float("nan"))})
+        >>> loss.non_finite()
+        ['kl']
+    """
 
     total: Float[Tensor, ""]
     terms: Mapping[str, Float[Tensor, ""]]

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from degp.report.figures import COLOURS, save_figure
+from degp.report.figures import legend_below, look, panels, plain_ticks, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,8 +15,9 @@ __all__ = ["draw"]
 
 Records = Sequence[Mapping[str, Any]]
 HEADS = ("DE", "rDE", "RMS", "DE-GP")
-FLAT = {"exact GP": "#444444", "Laplace full": "#16a3b8", "SNGP": "#e08214"}  # without members
-MORE = {**FLAT, "Laplace KFAC": "#7fd1dd", "LoRA DE-GP": "#8fb2e8", "fine-tuned": "#c0392b", "kNN": "#999999"}
+FLAT = ("exact GP", "Laplace full", "SNGP")  # without members
+MORE = (*FLAT, "Laplace KFAC", "LoRA DE-GP", "fine-tuned", "kNN")
+NOTE = "lines: mean over seeds; dots: one seed"
 IMAGES = {"nll": "NLL", "auroc_svhn_mi": "SVHN AUROC by MI", "nll_corrupted": "NLL, corrupted"}
 MAILS = {"nll": "NLL", "auroc_hard_ham_mi": "hard ham AUROC by MI", "nll_hard_ham": "NLL, hard ham"}
 
@@ -32,40 +33,40 @@ def draw(records: Records, folder: Path, data: str) -> None:
 
 def _by_members(records: Records, score: str, title: str) -> "Figure":
     """A panel per label count; methods without members are horizontal lines."""
-    import matplotlib.pyplot as plt
-
     sizes = sorted({r["labels"] for r in records})
-    figure, panels = plt.subplots(1, len(sizes), figsize=(3.2 * len(sizes), 3), squeeze=False, layout="constrained")
-    for axes, labels in zip(panels[0], sizes, strict=True):
+    figure, grid = panels(1, len(sizes), height=3.2)
+    for axes, labels in zip(grid[0], sizes, strict=True):
         here = [r for r in records if r["labels"] == labels]
         for method in HEADS:
-            _curve(axes, [r for r in here if r["method"] == method], "members", score, method, COLOURS[method])
-        for method, colour in FLAT.items():
+            _curve(axes, [r for r in here if r["method"] == method], "members", score, method, look(method))
+        for method in FLAT:
             values = [r[score] for r in here if r["method"] == method]
             if values:
-                axes.axhline(mean(values), color=colour, linestyle="--", linewidth=1.2, label=method)
+                axes.axhline(mean(values), linewidth=1.2, label=method, **look(method))
         axes.set(title=f"{labels:,} labels", xlabel="members", xscale="log")
-    panels[0][0].set_ylabel(title)
-    panels[0][-1].legend(frameon=False, fontsize=7)
+        plain_ticks(axes.xaxis)
+        axes.set_xticks(sorted({r["members"] for r in here if r["method"] in HEADS}))
+    grid[0, 0].set_ylabel(title)
+    legend_below(figure, grid, NOTE)
     return figure
 
 
 def _by_labels(records: Records, score: str, title: str) -> "Figure":
     """A curve per method, ensembles of heads at their largest number of members."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(4.6, 3.4), layout="constrained")
-    for method, colour in {**{name: COLOURS[name] for name in HEADS}, **MORE}.items():
+    figure, grid = panels(1, 1, width=4.6, height=4.2)
+    axes = grid[0, 0]
+    for method in (*HEADS, *MORE):
         own = [r for r in records if r["method"] == method]
         most = max((r["members"] or 0 for r in own), default=0)
         label = f"{method}, {most}" if most else method
-        _curve(axes, [r for r in own if (r["members"] or 0) == most], "labels", score, label, colour)
+        _curve(axes, [r for r in own if (r["members"] or 0) == most], "labels", score, label, look(method))
     axes.set(xlabel="labels", ylabel=title, xscale="log")
-    axes.legend(frameon=False, fontsize=7)
+    plain_ticks(axes.xaxis)
+    legend_below(figure, grid, NOTE)
     return figure
 
 
-def _curve(axes: "Axes", records: Records, x: str, score: str, label: str, colour: str) -> None:
+def _curve(axes: "Axes", records: Records, x: str, score: str, label: str, style: dict[str, Any]) -> None:
     """Means over seeds as a line, single runs as dots."""
     by: dict[int, list[float]] = {}
     for record in records:
@@ -73,8 +74,6 @@ def _curve(axes: "Axes", records: Records, x: str, score: str, label: str, colou
     if not by:
         return
     places = sorted(by)
-    axes.plot(
-        places, [mean(by[place]) for place in places], "o-", color=colour, linewidth=1.6, markersize=3, label=label
-    )
+    axes.plot(places, [mean(by[place]) for place in places], marker="o", markersize=3, label=label, **style)
     for place in places:
-        axes.plot([place] * len(by[place]), by[place], ".", color=colour, markersize=3, alpha=0.5)
+        axes.plot([place] * len(by[place]), by[place], ".", color=style["color"], markersize=3, alpha=0.5)

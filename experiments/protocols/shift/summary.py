@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
-from degp.report.figures import COLOURS, save_figure
+from degp.report.figures import look, panels, save_figure
 from degp.runtime.files import new_file
 from experiments.protocols.image_runs import Place, Records, display, label, records_in
 
@@ -62,20 +62,16 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def interval_figure(records: Records) -> "Figure":
     """Corrupted NLL and OOD detection of every method: means over seeds, with 95 % intervals of several."""
-    import matplotlib.pyplot as plt
-
     methods = sorted({label(r) for r in records}, key=lambda m: _values(records, m, "nll_corrupted")[0], reverse=True)
-    figure, grid = plt.subplots(
-        1, len(PANELS), figsize=(11, 1.2 + 0.35 * len(methods)), sharey=True, layout="constrained"
-    )
-    for axes, (score, title) in zip(grid, PANELS.items(), strict=True):
+    figure, grid = panels(1, len(PANELS), width=5.5, height=1.2 + 0.35 * len(methods), sharey=True)
+    for axes, (score, title) in zip(grid[0], PANELS.items(), strict=True):
         for place, method in enumerate(methods):
             centre, half = _values(records, method, score)
-            colour = COLOURS.get(method.split()[0].rstrip(","), "#888888")
-            axes.errorbar(centre, place, xerr=None if math.isnan(half) else half, fmt="o", color=colour, capsize=3)
-        axes.set_title(title)
-        axes.grid(axis="x", alpha=0.3)
-    grid[0].set_yticks(range(len(methods)), methods, fontsize="small")
+            error, colour = None if math.isnan(half) else half, look(method)["color"]
+            axes.errorbar(centre, place, xerr=error, fmt="o", color=colour, capsize=3)
+        axes.set_xlabel(title)
+        axes.grid(False, axis="y")
+    grid[0, 0].set_yticks(range(len(methods)), methods, fontsize="small")
     return figure
 
 

@@ -19,6 +19,11 @@ def as_batch(
 
     Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,). Weights are relative: they are
     scaled to mean one.
+
+    Example:
+        >>> batch = as_batch([[1.0, 2.0], [3.0, 4.0]], [[0.5], [1.5]])
+        >>> batch.inputs.shape, batch.targets.shape, batch.population
+        (torch.Size([2, 2]), torch.Size([2, 1]), 2)
     """
     x, y = _as_tensor(inputs, "inputs"), _as_tensor(targets, "targets")
     if y.ndim == 1 and y.is_floating_point():
@@ -29,7 +34,11 @@ def as_batch(
 
 
 def check_inputs(inputs: Inputs) -> None:
-    """Raises ValueError where inputs have no rows, or have values that are not finite."""
+    """Raises ValueError where inputs have no rows, or have values that are not finite.
+
+    Example:
+        >>> check_inputs(torch.zeros(3, 2))  # a ValueError where a value is not finite
+    """
     if not count_points(inputs):
         raise ValueError("there must be at least one row of data, but inputs have none; was everything filtered out?")
     for tensor in tensors_of(inputs):
@@ -46,7 +55,11 @@ def _require_finite(inputs: Shaped[Tensor, "N ..."]) -> None:
 
 
 def check_weights(weights: Float[Tensor, "N"]) -> None:
-    """Raises ValueError where a weight is negative or not finite, or where none is positive."""
+    """Raises ValueError where a weight is negative or not finite, or where none is positive.
+
+    Example:
+        >>> check_weights(torch.tensor([1.0, 0.0, 2.5]))  # a ValueError where one is negative
+    """
     bad = ~(weights.isfinite() & (weights >= 0))
     if bool(bad.any()):
         row = int(bad.nonzero()[0])

@@ -18,8 +18,9 @@ def kfold(
 
     Every row is in one test set; where num_rows is no multiple of folds, the first folds have one row more.
 
-        for train, test in kfold(len(data), seed=0):
-            fit(ensemble, subset(data, train), ...)
+    Example:
+        >>> [len(test) for train, test in kfold(10, folds=3, seed=0)]
+        [4, 3, 3]
     """
     if not 2 <= folds <= num_rows:
         raise ValueError(
@@ -36,6 +37,11 @@ def hold_out_rows(data: Batch, fraction: float, *, generator: torch.Generator) -
     Rows with the same inputs stay together where more than half of all rows are distinct: a validation row with a
     duplicate in the training set measures memorisation, and noise is underestimated. In a table of few distinct rows,
     such as binary columns, equal inputs are no duplicates, and each row is assigned independently.
+
+    Example:
+        >>> train, validation = hold_out_rows(data, 0.25, generator=torch.Generator().manual_seed(0))
+        >>> len(train), len(validation)
+        (18, 6)
     """
     N, device = len(data), data.inputs.device
     place = torch.randperm(N, generator=generator, device=generator.device).to(device)  # in a random order
@@ -61,6 +67,11 @@ def subset(data: Batch, rows: Tensor | slice) -> Batch:
     """The chosen rows as a data set of its own: their number is the population, and their weights have mean one.
 
     `data[rows]` keeps population and weights of `data`.
+
+    Example:
+        >>> part = subset(data, slice(6))
+        >>> len(part), part.population, data[:6].population
+        (6, 6, 24)
     """
     weights = None if data.weights is None else relative(data.weights[rows])
     return Batch(take_points(data.inputs, rows), data.targets[rows], weights=weights)

@@ -20,6 +20,11 @@ class Standardiser:
         scale.apply(train.inputs), scale.apply(test.inputs)
 
     The standard deviation is the population one, with 1/N.
+
+    Example:
+        >>> scale = Standardiser.fit(torch.tensor([[1.0], [3.0]]))
+        >>> scale.apply(torch.tensor([[5.0]]))
+        tensor([[3.]])
     """
 
     mean: tuple[float, ...]

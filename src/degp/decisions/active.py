@@ -65,17 +65,32 @@ SelectionRule = Callable[[Beliefs, int], Int[Tensor, "K"]]
 
 
 def joint_information(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
-    """Rows of largest joint information gain, by greedy selection; see `greedy_information`."""
+    """Rows of largest joint information gain, by greedy selection; see `greedy_information`.
+
+    Example:
+        >>> joint_information(beliefs(ensemble, data.inputs, method), 3).shape
+        torch.Size([3])
+    """
     return greedy_information(beliefs.factor, beliefs.own, count)[0]
 
 
 def variance_reduction(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
-    """Rows whose labels leave the least variance over all rows, by greedy selection; see `greedy_reduction`."""
+    """Rows whose labels leave the least variance over all rows, by greedy selection; see `greedy_reduction`.
+
+    Example:
+        >>> variance_reduction(beliefs(ensemble, data.inputs, method), 3).shape
+        torch.Size([3])
+    """
     return greedy_reduction(beliefs.factor, beliefs.own, count)[0]
 
 
 def single_information(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
-    """Rows of largest information gain, each by itself (BALD): ½ log(1 + k(x, x)/σ²), or a class's epistemic part."""
+    """Rows of largest information gain, each by itself (BALD): ½ log(1 + k(x, x)/σ²), or a class's epistemic part.
+
+    Example:
+        >>> single_information(beliefs(ensemble, data.inputs, method), 3).shape
+        torch.Size([3])
+    """
     if isinstance(beliefs.predictive, RegressionPredictive):
         return _largest(0.5 * torch.log1p(beliefs.function.variance() / beliefs.predictive.aleatoric).sum(1), count)
     return _largest(beliefs.predictive.epistemic, count)
@@ -96,6 +111,12 @@ def choose(
         X_pool: rows without labels, as `predict` takes them.
         batch_size: number of rows; joint information distinguishes about as many as there are members.
         rule: `joint_information`, `variance_reduction`, `single_information`, `variance`, or your own.
+
+    Example:
+        >>> model = DEGPRegressor(random_state=0).fit(X, Y[:, 0])
+        >>> rows = choose(model, torch.rand(50, 2).numpy(), batch_size=5)
+        >>> len(rows)
+        5
     """
     check_is_fitted(model)
     X = encode_inputs(model, X_pool)
@@ -124,7 +145,11 @@ def beliefs(
     coefficients: Coefficients | None = None,
     generator: torch.Generator | None = None,
 ) -> Beliefs:
-    """The beliefs of a trained ensemble; arguments as in `degp.predict`."""
+    """The beliefs of a trained ensemble; arguments as in `degp.predict`.
+
+    Example:
+        >>> state = beliefs(ensemble, data.inputs, method)
+    """
     outputs = evaluate(ensemble, inputs)
     predictive = method.predictive(outputs, coefficients=coefficients, generator=generator)
     if isinstance(predictive, RegressionPredictive):

@@ -34,7 +34,13 @@ class ReliabilityCurve:
 
 
 def accuracy(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
-    """Fraction of the points whose predicted class is the true one."""
+    """Fraction of the points whose predicted class is the true one.
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> accuracy(probabilities, labels)
+        0.5
+    """
     probabilities, labels = classified(probabilities, labels)
     return (probabilities.argmax(-1) == labels).double().mean().item()
 
@@ -43,19 +49,35 @@ def nll(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
     """Negative log-likelihood per point, in nats: −(1/N) Σ_n log p_n,y.
 
     It is infinite if the true class of any point has probability 0.
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> round(nll(probabilities, labels), 3)
+        0.511
     """
     probabilities, labels = classified(probabilities, labels)
     return -probabilities.gather(-1, labels[:, None]).log().mean().item()
 
 
 def brier(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> float:
-    """Brier score in [0, 2]: (1/N) Σ_n Σ_c (p_nc − 1[y_n = c])²."""
+    """Brier score in [0, 2]: (1/N) Σ_n Σ_c (p_nc − 1[y_n = c])².
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> round(brier(probabilities, labels), 3)
+        0.37
+    """
     probabilities, labels = classified(probabilities, labels)
     return (probabilities - _one_hot(labels, probabilities)).square().sum(-1).mean().item()
 
 
 def entropy(probabilities: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
-    """Entropy of each point's prediction in nats, −Σ_c p_c log p_c with 0 log 0 = 0."""
+    """Entropy of each point's prediction in nats, −Σ_c p_c log p_c with 0 log 0 = 0.
+
+    Example:
+        >>> entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+        tensor([0.6931, 0.0000], dtype=torch.float64)
+    """
     return torch.special.entr(distributions(probabilities)).sum(-1)
 
 
@@ -66,13 +88,24 @@ def ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], num_bins:
 
     The bins are [0, 1/B), …, [(B−1)/B, 1]. A confidence of exactly 1 falls into the last bin; torchmetrics, otherwise
     equal, adds a bin for it.
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> round(ece(probabilities, labels), 3)
+        0.35
     """
     confidence, correct = _top(*classified(probabilities, labels))
     return _calibration_gap(confidence, correct, _equal_width(confidence, num_bins), num_bins)
 
 
 def adaptive_ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], num_bins: int = 15) -> float:
-    """As `ece`, over bins with equal numbers of points (Nixon et al., 2019); equal confidences share a bin."""
+    """As `ece`, over bins with equal numbers of points (Nixon et al., 2019); equal confidences share a bin.
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> round(adaptive_ece(probabilities, labels, num_bins=1), 3)
+        0.25
+    """
     confidence, correct = _top(*classified(probabilities, labels))
     return _calibration_gap(confidence, correct, _equal_count(confidence, num_bins), num_bins)
 
@@ -81,6 +114,11 @@ def classwise_ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"],
     """Calibration error of all class probabilities, not only the largest (Kull et al., 2019); bins as in `ece`.
 
     (1/C) Σ_c Σ_b (n_bc/N) |frequency_bc − probability_bc|, with the points binned by the probability of each class
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> round(classwise_ece(probabilities, labels), 3)
+        0.35
     """
     probabilities, labels = classified(probabilities, labels)
     bins = _equal_width(probabilities, num_bins)
@@ -90,7 +128,14 @@ def classwise_ece(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"],
 def reliability_curve(
     probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], num_bins: int = 15
 ) -> ReliabilityCurve:
-    """Confidence against accuracy in the bins of `ece`."""
+    """Confidence against accuracy in the bins of `ece`.
+
+    Example:
+        >>> probabilities, labels = torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1])
+        >>> curve = reliability_curve(probabilities, labels, num_bins=2)
+        >>> curve.confidence[1], curve.accuracy[1], curve.count[1]
+        (tensor(0.7500, dtype=torch.float64), tensor(0.5000, dtype=torch.float64), tensor(2))
+    """
     confidence, correct = _top(*classified(probabilities, labels))
     bins = _equal_width(confidence, num_bins)
     count, confidence, correct = (

@@ -44,7 +44,13 @@ class ErrorUncertaintyCurve:
 
 
 def auroc(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"]) -> float:
-    """Area under the ROC curve: P(s⁺ > s⁻) + ½ P(s⁺ = s⁻) for a random positive and a random negative."""
+    """Area under the ROC curve: P(s⁺ > s⁻) + ½ P(s⁺ = s⁻) for a random positive and a random negative.
+
+    Example:
+        >>> scores, positives = torch.tensor([0.1, 0.4, 0.3, 0.9]), torch.tensor([False, False, True, True])
+        >>> auroc(scores, positives)
+        0.75
+    """
     true, false = _accepted(scores, positives)
     return (torch.trapezoid(true, false) / (true[-1] * false[-1])).item()
 
@@ -53,6 +59,11 @@ def aupr(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"]) -> float:
     """Average precision, Σ_k (recall_k − recall_{k−1}) precision_k over descending thresholds, without interpolation.
 
     Unlike `auroc` it depends on the fraction of positives; report which class was taken as positive.
+
+    Example:
+        >>> scores, positives = torch.tensor([0.1, 0.4, 0.3, 0.9]), torch.tensor([False, False, True, True])
+        >>> round(aupr(scores, positives), 3)
+        0.833
     """
     true, false = _accepted(scores, positives)
     precision = true[1:] / (true[1:] + false[1:])
@@ -60,7 +71,13 @@ def aupr(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"]) -> float:
 
 
 def fpr_at_recall(scores: Float[Tensor, "N"], positives: Bool[Tensor, "N"], recall: float = 0.95) -> float:
-    """False-positive rate at the highest threshold with a true-positive rate of at least `recall` (FPR95)."""
+    """False-positive rate at the highest threshold with a true-positive rate of at least `recall` (FPR95).
+
+    Example:
+        >>> scores, positives = torch.tensor([0.1, 0.4, 0.3, 0.9]), torch.tensor([False, False, True, True])
+        >>> fpr_at_recall(scores, positives, recall=0.95)
+        0.5
+    """
     check_fraction("recall", recall)
     true, false = _accepted(scores, positives)
     # compare fractions, not counts: 55/100 is the float 0.55, but 0.55 · 100 > 55
@@ -76,6 +93,11 @@ def risk_coverage_curve(
     risk_k = (1/k) Σ_{i ≤ k} e_(i),  e_(1), …, e_(N) by increasing uncertainty
 
     Tied points each take the mean of their errors: the expectation over the orders in which they may be kept.
+
+    Example:
+        >>> uncertainty, errors = torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([False, False, False, True])
+        >>> risk_coverage_curve(uncertainty, errors).risk
+        tensor([0.0000, 0.0000, 0.0000, 0.2500], dtype=torch.float64)
     """
     uncertainty, errors = aligned("N", uncertainty=uncertainty, errors=errors)
     _, group, size = uncertainty.unique(return_inverse=True, return_counts=True)
@@ -85,14 +107,26 @@ def risk_coverage_curve(
 
 
 def aurc(uncertainty: Float[Tensor, "N"], errors: Bool[Tensor, "N"] | Float[Tensor, "N"]) -> float:
-    """Area under the risk–coverage curve, (1/N) Σ_k risk_k; lower is better, and never 0 while there are errors."""
+    """Area under the risk–coverage curve, (1/N) Σ_k risk_k; lower is better, and never 0 while there are errors.
+
+    Example:
+        >>> uncertainty, errors = torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([False, False, False, True])
+        >>> round(aurc(uncertainty, errors), 3)
+        0.062
+    """
     return risk_coverage_curve(uncertainty, errors).risk.mean().item()
 
 
 def error_at_coverage(
     uncertainty: Float[Tensor, "N"], errors: Bool[Tensor, "N"] | Float[Tensor, "N"], coverage: float = 0.8
 ) -> float:
-    """Mean error of the most certain points, the fewest that make up the fraction `coverage` of all."""
+    """Mean error of the most certain points, the fewest that make up the fraction `coverage` of all.
+
+    Example:
+        >>> uncertainty, errors = torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([False, False, False, True])
+        >>> error_at_coverage(uncertainty, errors, coverage=0.75)
+        0.0
+    """
     check_fraction("coverage", coverage)
     curve = risk_coverage_curve(uncertainty, errors)
     return curve.risk[(curve.coverage < coverage).sum()].item()
@@ -111,6 +145,12 @@ def error_versus_uncertainty(
 
     Every out-of-distribution point counts as an error, e = 1, and should therefore be uncertain. The error is NaN where
     no point is kept. The thresholds are evenly spaced, 0 and 1 included.
+
+    Example:
+        >>> uncertainty, errors = torch.tensor([0.1, 0.2, 0.8]), torch.tensor([False, False, True])
+        >>> curve = error_versus_uncertainty(uncertainty, errors, torch.tensor([0.9, 1.0]), num_thresholds=3)
+        >>> curve.error
+        tensor([   nan, 0.0000, 0.6000], dtype=torch.float64)
     """
     check_boolean("errors", errors)
     check_at_least("num_thresholds", num_thresholds, 2)

@@ -8,13 +8,23 @@ FEATURES = 256
 
 
 def lenet(num_classes: int = 10, *, in_channels: int = 1) -> nn.Sequential:
-    """Two convolutions with BatchNorm, a hidden layer of 256, and a linear read-out."""
+    """Two convolutions with BatchNorm, a hidden layer of 256, and a linear read-out.
+
+    Example:
+        >>> lenet(10)(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
+    """
     norms = (nn.BatchNorm2d(32), nn.BatchNorm2d(64))
     return nn.Sequential(*_layers(in_channels, norms), nn.Linear(FEATURES, num_classes))
 
 
 def lenet_features(*, in_channels: int = 1) -> nn.Sequential:
-    """The same network without BatchNorm and read-out: for the prior."""
+    """The same network without BatchNorm and read-out: for the prior.
+
+    Example:
+        >>> lenet_features()(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 256])
+    """
     return nn.Sequential(*_layers(in_channels, ()))
 
 

@@ -24,6 +24,11 @@ def relu(
 
     = √(left·right) (sin θ + (π − θ) cos θ) / 2π with cos θ the correlation: the arc-cosine kernel of order one.
     The variances broadcast to the covariance.
+
+    Example:
+        >>> one = torch.tensor(1.0)
+        >>> relu(one, one, one)  # E max(u, 0)² of a standard normal u
+        tensor(0.5000)
     """
     # the floor: a point without variance has covariance 0, and 0 / floor is a correlation of 0
     floor = torch.finfo(covariance.dtype).tiny ** 0.5
@@ -38,7 +43,13 @@ def relu(
 def erf(
     covariance: Float[Tensor, "..."], left: Float[Tensor, "..."], right: Float[Tensor, "..."]
 ) -> Float[Tensor, "..."]:
-    """E[erf(u) erf(v)] = (2/π) arcsin(2 covariance / √((1 + 2 left)(1 + 2 right))).        theory/prior.md (7)"""
+    """E[erf(u) erf(v)] = (2/π) arcsin(2 covariance / √((1 + 2 left)(1 + 2 right))).        theory/prior.md (7)
+
+    Example:
+        >>> one = torch.tensor(1.0)
+        >>> round(erf(one, one, one).item(), 3)
+        0.465
+    """
     correlation = 2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt())
     return 2 / math.pi * correlation.clamp(-1.0, 1.0).arcsin()
 
@@ -62,6 +73,11 @@ class NNGP:
             direction through the origin (times its length), and error bars are too narrow; the paper's image networks
             pass 0.01.
         dual: `relu`, `erf`, or any function that gives E[φ(u) φ(v)] from the three entries of kˡ.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 5)[:, None]
+        >>> NNGP(depth=2).kernel()(x, x).shape
+        torch.Size([5, 5])
     """
 
     depth: int

@@ -20,6 +20,11 @@ class ExactGP:
     """f | y of a GP prior after y = f(X) + N(0, σ²).        theory/exact.md (1)–(3)
 
     m(x) = k(x, X) S⁻¹y,   k(x, x') − k(x, X) S⁻¹k(X, x'),   S = K + σ²I = LLᵀ
+
+    Example:
+        >>> exact = ExactGP.fit(NNGP(depth=2), data.inputs, data.targets, noise_variance=0.01)
+        >>> exact.mean(data.inputs).shape, exact.variance(data.inputs).shape
+        (torch.Size([24, 1]), torch.Size([24]))
     """
 
     kernel: Kernel

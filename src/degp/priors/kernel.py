@@ -24,7 +24,13 @@ class Prior(Protocol):
 
 
 class KernelPrior(nn.Module):
-    """A fixed kernel as a prior: any function (x, x') ↦ k(x, x'), a GPyTorch kernel included."""
+    """A fixed kernel as a prior: any function (x, x') ↦ k(x, x'), a GPyTorch kernel included.
+
+    Example:
+        >>> prior = KernelPrior(lambda a, b: torch.exp(-0.5 * torch.cdist(a, b).square()))
+        >>> prior.kernel()(torch.zeros(2, 1), torch.ones(3, 1)).shape
+        torch.Size([2, 3])
+    """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__()
@@ -41,7 +47,12 @@ class KernelPrior(nn.Module):
 
 
 def as_prior(prior: Any) -> Prior:
-    """A prior unchanged; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`."""
+    """A prior unchanged; a plain kernel function or a GPyTorch kernel wrapped in `KernelPrior`.
+
+    Example:
+        >>> as_prior(lambda a, b: a @ b.T).kernel()(torch.ones(2, 3), torch.ones(4, 3)).shape
+        torch.Size([2, 4])
+    """
     if isinstance(prior, Prior):
         return prior
     if callable(prior):

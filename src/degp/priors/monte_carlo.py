@@ -74,7 +74,14 @@ class MonteCarloNNGP(nn.Module):
 
 
 class MonteCarloBank(nn.Module):
-    """`MonteCarloNNGP` with the same S networks at every step; made by `MonteCarloNNGP.fixed`."""
+    """`MonteCarloNNGP` with the same S networks at every step; made by `MonteCarloNNGP.fixed`.
+
+    Example:
+        >>> bank = MonteCarloNNGP(mlp_features(3, [64])).fixed(generator=torch.Generator().manual_seed(0))
+        >>> x = torch.ones(2, 3)
+        >>> torch.equal(bank.kernel()(x, x), bank.kernel()(x, x))
+        True
+    """
 
     def __init__(self, prior: MonteCarloNNGP, weights: Weights) -> None:
         super().__init__()

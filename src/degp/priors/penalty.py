@@ -15,7 +15,12 @@ Penalty = Callable[[HasParts, int], Float[Tensor, ""]]
 
 
 def no_penalty(weights: HasParts, population: int) -> Float[Tensor, ""]:
-    """No prior over weights."""
+    """No prior over weights.
+
+    Example:
+        >>> no_penalty(ensemble, population=100)
+        tensor(0.)
+    """
     like = next(iter(weights.parts()[0].parameters.values()), torch.empty(0))
     return like.new_zeros(())
 
@@ -28,6 +33,10 @@ class WeightPenalty(nn.Module):
         weight: scale; 1 is the prior itself.
         anchors: a, one set per part of the ensemble, from `draw_anchors`; without them a = 0. Every rank of a split
             ensemble holds those of all members.
+
+    Example:
+        >>> float(WeightPenalty(WeightPrior())(ensemble, population=100)) > 0
+        True
     """
 
     def __init__(self, prior: WeightPrior, weight: float = 1.0, anchors: Sequence[Weights] = ()) -> None:
@@ -49,7 +58,12 @@ class WeightPenalty(nn.Module):
 
 
 def draw_anchors(prior: WeightPrior, ensemble: Ensemble, *, generator: torch.Generator | None = None) -> list[Weights]:
-    """One draw of the weights per member, independent of its initial weights; one for a backbone."""
+    """One draw of the weights per member, independent of its initial weights; one for a backbone.
+
+    Example:
+        >>> len(draw_anchors(WeightPrior(), ensemble))
+        1
+    """
     return [_draw(prior, part, len(ensemble), generator) for part in ensemble.parts()]
 
 

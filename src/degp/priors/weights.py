@@ -24,6 +24,11 @@ class WeightPrior:
     Args:
         weights: one number, or one per layer in the order of the network.
         biases: likewise; see `NNGP.bias_variances` for why not a small one. The paper's image networks pass 0.01.
+
+    Example:
+        >>> network = WeightPrior(weights=2.0, biases=1.0).initialise(mlp(3, [64], 1))
+        >>> round(WeightPrior(weights=2.0).variances(mlp(4, [8], 1))["0.weight"], 2)
+        0.5
     """
 
     weights: float | Sequence[float] = 2.0

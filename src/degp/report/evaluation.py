@@ -57,6 +57,12 @@ def evaluate_regression(
         extremes: how many of the most and of the least certain rows to list.
         findings: what the verdict should also say, about the model and not about these rows.
         tick: called 2 × `resamples` times, to show progress.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> mean, targets = torch.zeros(200), torch.randn(200, generator=generator)
+        >>> epistemic, total = torch.full((200,), 0.2), torch.ones(200)
+        >>> evaluation = evaluate_regression(mean, epistemic, total, targets, generator=generator)
     """
     check_open_unit("level", level)
     data = gaussian_predictions(mean, epistemic_variance, total_variance, targets)

@@ -64,7 +64,12 @@ def require_fields(path: Path, records: Any, fields: Sequence[str]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Date, commit, versions, hardware and command of this process."""
+    """Date, commit, versions, hardware and command of this process.
+
+    Example:
+        >>> sorted(environment())[:3]
+        ['command', 'commit', 'cores']
+    """
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),

@@ -56,7 +56,13 @@ VALIDATION = 0.15  # the share of the rows that are held out where Bayes' weight
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The uncertainty of each prediction and its parts: variances for real targets, nats for classes."""
+    """The uncertainty of each prediction and its parts: variances for real targets, nats for classes.
+
+    Example:
+        >>> parts = DEGPRegressor(random_state=0).fit(X, Y[:, 0]).uncertainty(X)
+        >>> bool((abs(parts.epistemic + parts.aleatoric - parts.total) < 1e-9).all())
+        True
+    """
 
     epistemic: Array
     aleatoric: Array

@@ -34,6 +34,10 @@ def infer_task(series: pd.Series) -> Task:
     there are two of them, or at most 20 of them with ten rows each on average; otherwise they are quantities. In a
     float column, whole numbers count as such only if cells are missing, since pandas stores integers with missing
     cells as floats.
+
+    Example:
+        >>> infer_task(pd.Series(["yes", "no", "yes"])).name
+        'classification'
     """
     filled = series[filled_cells(series)]
     distinct = (to_text(filled) if filled.dtype.kind == "O" else filled).nunique()

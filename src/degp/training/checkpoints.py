@@ -139,7 +139,12 @@ class Checkpoints:
 
 
 def epoch_of(checkpoint: Path) -> int:
-    """The number of epochs done, from the checkpoint's name."""
+    """The number of epochs done, from the checkpoint's name.
+
+    Example:
+        >>> epoch_of(Path("step-00000012-epoch-000006"))
+        6
+    """
     return int(checkpoint.name.rpartition("-")[2])
 
 

@@ -25,6 +25,11 @@ class History:
     Attributes:
         ending: why the run ended; None while it is under way.
         planned: steps of the whole plan; 0 where a stream does not have its length.
+
+    Example:
+        >>> history = History([{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}])
+        >>> history.column("loss"), history.last["loss"], len(history)
+        ([2.0, 1.0], 1.0, 2)
     """
 
     records: list[Record] = field(default_factory=list)

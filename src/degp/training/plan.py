@@ -23,6 +23,10 @@ class EarlyStopping:
         metric: a column of the history; smaller is better.
         patience: epochs without progress before stopping.
         min_delta: an improvement smaller than this is no progress, though its weights are kept.
+
+    Example:
+        >>> EarlyStopping(patience=10).metric
+        'validation/loss'
     """
 
     metric: str = "validation/loss"
@@ -46,6 +50,10 @@ class Plan:
         stepping: `Eager`, or `Captured` for CUDA graphs; also the place of augmentation and precision.
         checkpoints: where and how often to save; the last state is saved too, and on Ctrl-C.
         resume: continue from the newest checkpoint, if there is one; bit-for-bit equal to an uninterrupted run.
+
+    Example:
+        >>> Plan(epochs=100, batch_size=128, max_norm=10.0, early_stopping=EarlyStopping(patience=10)).epochs
+        100
     """
 
     epochs: int

@@ -12,7 +12,12 @@ __all__ = ["EachStep", "after_epoch", "split"]
 
 @dataclass(frozen=True)
 class EachStep:
-    """A scheduler that counts optimiser steps instead of epochs, such as a warm-up or a one-cycle policy."""
+    """A scheduler that counts optimiser steps instead of epochs, such as a warm-up or a one-cycle policy.
+
+    Example:
+        >>> optimizer = torch.optim.Adam(ensemble.parameters())
+        >>> schedule = EachStep(torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=100))
+    """
 
     scheduler: LRScheduler
 

@@ -23,7 +23,12 @@ class ThompsonSampling:
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """The members' mean; with the given probability uniform noise instead, so that every action is equally likely."""
+    """The members' mean; with the given probability uniform noise instead, so that every action is equally likely.
+
+    Example:
+        >>> EpsilonGreedy(0.05).probability
+        0.05
+    """
 
     probability: float = 0.05
 

@@ -68,7 +68,12 @@ def launched() -> tuple[int, int]:
 
 
 def current() -> Mesh:
-    """The mesh of the last `start`; `ALONE` before it. Estimators split their ensembles over it."""
+    """The mesh of the last `start`; `ALONE` before it. Estimators split their ensembles over it.
+
+    Example:
+        >>> current().is_first  # without torchrun the only rank
+        True
+    """
     return _current
 
 

@@ -42,5 +42,10 @@ _ALL: tuple[Execution, ...] = (*_PLAIN, *map(Compiled, _PLAIN), *map(CompiledFor
 
 
 def by_name(name: str | None) -> Execution | None:
-    """The strategy that a checkpoint names; None for a strategy of the user's own. "folded" is the old "grouped"."""
+    """The strategy that a checkpoint names; None for a strategy of the user's own. "folded" is the old "grouped".
+
+    Example:
+        >>> by_name("vmap")
+        Vmap(name='vmap')
+    """
     return {strategy.name: strategy for strategy in _ALL}.get((name or "").replace("folded", "grouped"))
