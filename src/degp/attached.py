@@ -156,9 +156,8 @@ def attach(
     projection, scales = scaled_components(replace(features, targets=real), components, generator=generator)
     backbone = nn.Sequential(body, *projection)
     ensemble = draw_heads(scales, members, width, outputs, backbone=backbone, generator=generator)
-    method = degp(_likelihood(scales, units), scales.nngp()).to(
-        features.device
-    )  # a CUDA graph cannot hold copies to it
+    method = degp(_likelihood(scales, units), scales.nngp())
+    method.to(features.device)  # a CUDA graph cannot hold copies from the CPU
     points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
     heads = ensemble.on_features()
     train_heads(heads, points, method, steps=steps, batch_size=batch_size, generator=generator, progress=progress)
