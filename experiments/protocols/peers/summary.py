@@ -18,7 +18,7 @@ from experiments.protocols.peers.contract import LEVEL
 from experiments.protocols.peers.ranks import Ranking, difference_diagram, rank
 from experiments.protocols.peers.registry import METHODS
 
-__all__ = ["GROUPS", "Group", "behind", "losses", "write_summary"]
+__all__ = ["GROUPS", "Group", "barely_begun", "behind", "losses", "write_summary"]
 
 Records = Sequence[Mapping[str, Any]]
 FOCUS = "DE-GP"
@@ -67,15 +67,33 @@ failed run takes the last rank."""
 
 def write_summary(records: Records, failures: Records, versions: Mapping[str, str], folder: Path) -> None:
     """Writes all files; diagrams need matplotlib."""
-    records = complete(records, failures)
+    begun = barely_begun([*records, *failures])
+    records = complete([record for record in records if record["method"] not in begun], failures)
     groups = [group for group in GROUPS if any(group.has(record) for record in records)]
     parts = [part for group in groups for part in _section(group, records, failures)]
     used = ", ".join(f"{name} ({version})" for name, version in versions.items())
-    head = ["# Our estimators and their peers", "", f"Methods: {used}.", "", RULES, ""]
+    head = ["# Our estimators and their peers", "", f"Methods: {used}.", "", RULES, *_omitted(begun), ""]
     _write(folder / "summary.md", [*head, *parts, *_failed(failures)])
     _write(folder / "tables.md", ["# Scores by table", "", RULES, "", *_tables(groups, records)])
     if find_spec("matplotlib") is not None:
         _draw(groups, records, failures, folder)
+
+
+def barely_begun(records: Records) -> list[str]:
+    """Methods that have run on less than half of the splits of their tables: they would leave few to compare."""
+    splits: dict[str, set[tuple[Any, ...]]] = {}
+    for record in records:
+        splits.setdefault(record["dataset"], set()).add(_split_of(record))
+    own: dict[str, set[tuple[Any, ...]]] = {}
+    for record in records:
+        own.setdefault(record["method"], set()).add(_split_of(record))
+    possible = {name: sum(len(splits[table]) for table in {split[0] for split in ran}) for name, ran in own.items()}
+    return [name for name, ran in own.items() if 2 * len(ran) < possible[name]]
+
+
+def _omitted(methods: list[str]) -> list[str]:
+    names = ", ".join(methods)
+    return ["", f"Omitted, since less than half of its runs are done: {names}."] if methods else []
 
 
 def complete(records: Records, failures: Records) -> Records:

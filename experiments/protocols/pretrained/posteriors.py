@@ -63,8 +63,11 @@ def laplace_last_layer(problem: Problem, budget: Budget, structure: str) -> Func
     posterior = Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure=structure)
     data = TensorDataset(train.inputs, train.targets)
     batches = BatchSampler(SequentialSampler(data), budget.batch_size, drop_last=False)
-    posterior.fit(DataLoader(data, sampler=batches, batch_size=None))  # whole batches: single rows are slow on a GPU
-    posterior.optimize_prior_precision(method="marglik")
+    with train.inputs.device:  # the full structure multiplies by an identity matrix on the default device
+        posterior.fit(
+            DataLoader(data, sampler=batches, batch_size=None)
+        )  # whole batches: single rows are slow on a GPU
+        posterior.optimize_prior_precision(method="marglik")
 
     def outputs(points: Float[Tensor, "N D"]) -> Float[Tensor, "S N C"]:
         pieces = points.split(1000)
