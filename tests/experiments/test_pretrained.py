@@ -219,6 +219,13 @@ def test_claims_compare_means_over_label_subsets():
     assert not claims([record(4000, "DE-GP", 0.4, 50, 1.0)])
 
 
+def test_the_weight_is_judged_on_the_subsets_that_every_alpha_has():
+    """Subset 1 is harder; α = 0.3 has not run on it."""
+    own = [record(4000, "DE-GP", nll, 200, 1.0, seed) for seed, nll in ((0, 0.40), (1, 0.50))]
+    (claim,) = claims([*own, record(4000, "DE-GP", 0.399, 200, 0.3, 0)])
+    assert claim.holds and claim.found.startswith("0.4000; 0.3990 at α = 0.3")
+
+
 def test_a_smoke_run_writes_everything_and_resumes(tmp_path):
     options = ("--methods", "rDE,DE-GP,exact GP,Mahalanobis", "--labels", "40", "--alphas", "1,0.1")
     run(tmp_path, *options)

@@ -65,18 +65,19 @@ def _detection(here: Records, labels: int, members: int) -> Iterator[Claim]:
 
 
 def _weight(here: Records, labels: int, members: int) -> Iterator[Claim]:
-    """α = 1 against the best α, in differences paired by label subset."""
-    alphas = {r["alpha"] for r in here if r["method"] == "DE-GP" and r["members"] == members}
-    means = {a: mean(_values(here, "DE-GP", "nll", members, a)) for a in alphas}
-    if len(means) < 2 or 1.0 not in means:
+    """α = 1 against the best α, on the label subsets that all of them have, in paired differences."""
+    own = [r for r in here if r["method"] == "DE-GP" and r["members"] == members]
+    by_alpha = {a: {r["seed"]: r["nll"] for r in own if r["alpha"] == a} for a in {r["alpha"] for r in own}}
+    shared = sorted(set.intersection(*(set(values) for values in by_alpha.values()))) if by_alpha else []
+    if len(by_alpha) < 2 or 1.0 not in by_alpha or not shared:
         return
+    means = {a: mean(values[seed] for seed in shared) for a, values in by_alpha.items()}
     best = min(means, key=means.__getitem__)
-    pairs = zip(_values(here, "DE-GP", "nll", members, 1.0), _values(here, "DE-GP", "nll", members, best), strict=False)
-    differences = [a - b for a, b in pairs]
+    differences = [by_alpha[1.0][seed] - by_alpha[best][seed] for seed in shared]
     error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
     yield Claim(
         f"{labels:,} labels: NLL at α = 1 within noise (two standard errors, or .005) of the best α",
-        f"{means[1.0]:.4f}; {means[best]:.4f} at α = {best:g}; difference ± {error:.4f}",
+        f"{means[1.0]:.4f}; {means[best]:.4f} at α = {best:g}; difference ± {error:.4f}; {len(shared)} subsets",
         mean(differences) <= max(2 * error, 0.005),
     )
 
