@@ -11,8 +11,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from degp.calibration import calibrate_cautiously
 from degp.data.arrays import check_inputs
 from degp.data.batches import batches_of
+from degp.data.splits import hold_out_rows
 from degp.ensemble import Ensemble
 from degp.ensemble.backbones import before_layer, callable_with, last_layer
 from degp.ensemble.layers import sizes_of
@@ -23,7 +25,7 @@ from degp.likelihoods import Categorical, Gaussian
 from degp.methods import DEGP, Method, degp
 from degp.nets import mlp
 from degp.points import Inputs
-from degp.prediction import predict
+from degp.prediction import evaluate, predict
 from degp.predictive import Predictive
 from degp.priors.analytic import NNGP
 from degp.priors.evidence import Scales, most_likely_scales
@@ -37,6 +39,8 @@ __all__ = ["Attached", "as_real", "attach", "draw_heads", "scaled_components", "
 
 FACTS = "predictor.json"
 RATE = 3e-3
+HELD_OUT = 0.15  # of the points, to fit the temperature
+LAST_STEPS, LAST_RATE = 0.2, 0.3  # of the steps and the learning rate, on all points at the end
 EVIDENCE_ROWS = 1024  # more change the scales of 128 components little
 
 
@@ -75,6 +79,8 @@ class Attached:
         likelihood = self.method.likelihood
         facts = {"layer": self.layer, "epsilon": self.method.epsilon, "noise_variance": None}
         facts["unit_length"] = isinstance(_last(self.ensemble.backbone), nn.RMSNorm)
+        if isinstance(likelihood, Categorical):
+            facts["temperature"] = float(likelihood.temperature)
         if isinstance(likelihood, Gaussian):
             facts["noise_variance"] = likelihood.variance.tolist()
             facts["units"] = [likelihood.offset.tolist(), likelihood.unit.tolist()]
@@ -100,7 +106,9 @@ class Attached:
             components = _num_components(read_json(Path(folder) / "ensemble.json"))
             norm = [nn.RMSNorm(components)] if saved["unit_length"] else []
             backbone = nn.Sequential(before_layer(known, layer), nn.Linear(features, components), *norm)
-        likelihood = Categorical() if noise is None else Gaussian(noise, units=tuple(saved["units"]))
+        likelihood = (
+            Categorical(saved["temperature"]) if noise is None else Gaussian(noise, units=tuple(saved["units"]))
+        )
         method = degp(likelihood, NNGP(1), epsilon=saved["epsilon"])
         return cls(Ensemble.load(folder, backbone=backbone), method, layer)
 
@@ -126,7 +134,8 @@ def attach(
         prediction = attached.predict(inputs)   # mean and std, or probabilities; epistemic, aleatoric
 
     The network is not changed. Each point passes it once; the prior is the NN-GP of the features' first principal
-    components (`scaled_components`), with scales that maximise the evidence.
+    components (`scaled_components`), with scales that maximise the evidence. For classes, 15 % of the points are held
+    out at first, to fit a temperature.
 
     Args:
         network: trained, on the device where it is to run. It may take its inputs as one argument or as several, and
@@ -160,9 +169,22 @@ def attach(
     method.to(features.device)  # a CUDA graph cannot hold copies from the CPU
     points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
     heads = ensemble.on_features()
-    train_heads(heads, points, method, steps=steps, batch_size=batch_size, generator=generator, progress=progress)
+    options: dict[str, Any] = {"batch_size": batch_size, "generator": generator, "progress": progress}
+    if units is None:
+        _train_calibrated(heads, points, method, steps, **options)
+    else:
+        train_heads(heads, points, method, steps=steps, **options)
     ensemble.execution = heads.execution
     return Attached(ensemble.eval(), method.requires_grad_(False), layer, scales)
+
+
+def _train_calibrated(heads: Ensemble, points: Batch, method: DEGP, steps: int, **options: Any) -> None:
+    """Heads for classes: trained without some points, on which the temperature is fitted, then on all of them."""
+    seed = int(torch.randint(2**31, (), generator=options["generator"], device=points.device))
+    known, held_out = hold_out_rows(points, HELD_OUT, generator=torch.Generator(points.device).manual_seed(seed))
+    train_heads(heads, known, method, steps=steps, **options)
+    calibrate_cautiously(method, evaluate(heads, held_out.inputs), held_out.targets, held_out.weights)
+    train_heads(heads, points, method, steps=math.ceil(LAST_STEPS * steps), rate=LAST_RATE * RATE, **options)
 
 
 def _nothing() -> Batch:
