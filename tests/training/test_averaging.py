@@ -12,7 +12,7 @@ class Ranks:
     """A group of ranks, of which all others have gradients of zero."""
 
     def __init__(self, size):
-        self.size = size
+        self.size, self.alone = size, size == 1
 
     def mean(self, tensors, weight):
         return [tensor / self.size for tensor in tensors]

@@ -18,7 +18,7 @@ __all__ = ["DUALS", "Scales", "most_likely_scales"]
 
 DUALS: dict[str, Dual] = {"relu": relu, "erf": erf}  # by the name of the activation
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
-JITTER = 1e-10  # of the mean prior variance, where the targets have no noise
+JITTER, MOST_JITTER = 1e-10, 1e-3  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
 LOG_RELEVANCE, LOG_BIAS, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds
 LOG_OUTPUT = {"relu": (-4.0, 4.0), "erf": (-4.0, 7.0)}  # ReLU is homogeneous: the relevance scales its outputs as well
@@ -269,4 +269,10 @@ def _leave_one_out_nll(
 
 
 def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
-    return torch.linalg.cholesky(gram + torch.diag(noise + JITTER * gram.diagonal().mean()))
+    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, the jitter is raised."""
+    scale, jitter = gram.diagonal().mean(), JITTER
+    while True:
+        root, info = torch.linalg.cholesky_ex(gram + torch.diag(noise + jitter * scale))
+        if not int(info) or jitter > MOST_JITTER:
+            return root
+        jitter *= 100
