@@ -1,19 +1,24 @@
 """Members attached to a trained network: near the exact process on its features, the network untouched, one folder."""
 
 import copy
+from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 
-from degp import Batch, attach
-from degp.attached import Attached, as_real, scaled_components
+from degp import Batch, Unpacked, attach
+from degp.attached import Attached
+from degp.attached.attaching import _require_network
+from degp.attached.components import scaled_components
+from degp.ensemble.backbones import bare
 from degp.features import features_of
 from degp.graph import run_onnx
 from degp.nets import mlp
 from degp.priors import ExactGP
+from degp.priors.labels import as_real
 from tests.fixtures import normal, seeded
 
 X = normal(80, 4, dtype=torch.float32)
@@ -104,6 +109,22 @@ def test_the_form_of_inputs_is_what_predicts_held_out_rows(made, unit_length):
     assert (len(set(scales.relevance)) > 1) != unit_length
 
 
+def test_labels_that_depend_on_one_component_take_a_relevance_per_component():
+    inputs, targets = of_one_component()
+    labels = (targets[:, 0] > targets.median()).long()
+    layers, scales = scaled_components(Batch(inputs, as_real(labels, 2)), 4, labels=labels, generator=seeded())
+    assert not isinstance(layers[-1], nn.RMSNorm) and len(set(scales.relevance)) > 1
+
+
+def test_labels_do_not_take_a_relevance_per_component_by_chance():
+    """As real targets, many components of noise are predicted better with relevances of their own; classes are not."""
+    centres = normal(5, 40, seed=3, dtype=torch.float32)
+    labels = torch.arange(300) % 5
+    inputs = 0.6 * centres[labels] + normal(300, 40, seed=4, dtype=torch.float32)
+    layers, scales = scaled_components(Batch(inputs, as_real(labels, 5)), 40, labels=labels, generator=seeded())
+    assert isinstance(layers[-1], nn.RMSNorm) and len(set(scales.relevance)) == 1
+
+
 @pytest.mark.parametrize("network", [None, nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))], ids=["alone", "given"])
 def test_features_of_equal_length_are_saved_too(network, tmp_path):
     inputs, targets = of_direction()
@@ -186,18 +207,87 @@ class Pair(nn.Module):
         return self.fc(self.inner(left - right).tanh())
 
 
+class Squeezed(Backwards):
+    """Returns its single target without a column."""
+
+    def forward(self, x):
+        return super().forward(x).squeeze(-1)
+
+
 @pytest.mark.parametrize(
     "network, layer",
-    [(Backwards(), "head"), (Deep(1), "head.fc"), (torch.compile(mlp(4, [8], 1)), "2")],
-    ids=["defined first", "inside", "compiled"],
+    [
+        (Backwards(), "head"),
+        (Deep(1), "head.fc"),
+        (Squeezed(), "head"),
+        (torch.compile(mlp(4, [8], 1)), "2"),
+        (nn.DataParallel(Backwards()), "head"),
+    ],
+    ids=["defined first", "inside", "squeezed", "compiled", "parallel"],
 )
 def test_the_last_layer_is_found_by_what_it_computes(network, layer, tmp_path):
     attached = quick(network, real(), steps=1)
     assert attached.layer == layer
-    assert quick(getattr(network, "_orig_mod", network), real(), layer=layer, steps=1).layer == layer
+    plain = bare(network)
+    assert quick(plain, real(), layer=layer, steps=1).layer == layer
     attached.save(tmp_path / "model")
-    loaded = Attached.load(tmp_path / "model", getattr(network, "_orig_mod", network))
-    assert_close(loaded.predict(NEW).std, attached.predict(NEW).std)
+    for same in (network, plain):
+        assert_close(Attached.load(tmp_path / "model", same).predict(NEW).std, attached.predict(NEW).std)
+
+
+@dataclass
+class Answer:
+    """What a network of one's own may return."""
+
+    logits: Tensor
+
+
+RECORDS = {
+    "record": (Answer, "logits"),
+    "dictionary": (lambda logits: {"logits": logits, "loss": None}, "logits"),
+    "dictionary of another name": (lambda logits: {"scores": logits}, "scores"),
+    "tuple": (lambda logits: (logits, 0 * logits), 0),
+}
+
+
+class Recording(Body):
+    """Returns its logits in a record."""
+
+    def __init__(self, kind):
+        super().__init__(3)
+        self.kind = kind
+
+    def forward(self, x):
+        return self.kind(super().forward(x))
+
+
+@pytest.mark.parametrize("kind, output", RECORDS.values(), ids=RECORDS.keys())
+def test_a_network_may_return_a_record(kind, output, tmp_path):
+    network = Recording(kind) if output == "logits" else Unpacked(Recording(kind), output)
+    attached = quick(network, LABELS, steps=1)
+    attached.save(tmp_path / "model")
+    loaded = Attached.load(tmp_path / "model", Recording(kind))
+    one, two = (each.predict(NEW, generator=seeded()).probabilities for each in (attached, loaded))
+    assert_close(one, two)
+
+
+def test_the_network_is_loaded_into_its_own_architecture(tmp_path):
+    attached = quick(Backwards(), real(), steps=1)
+    attached.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="with a layer 'head', but this Sequential has none; pass the same architect"):
+        Attached.load(tmp_path / "model", mlp(4, [8], 1))
+
+
+def test_the_same_generator_gives_the_same_heads():
+    """Whatever the state of torch's own generator."""
+    results = []
+    for seed in (0, 1):
+        network = trained(3)
+        torch.manual_seed(seed)
+        loader = DataLoader(TensorDataset(X, LABELS), 32)
+        options = {"members": 8, "width": 16, "steps": 10, "generator": seeded(), "progress": False}
+        results.append(attach(network, loader, **options).predict(NEW, generator=seeded()).probabilities)
+    assert_close(*results, rtol=0, atol=0)
 
 
 def test_arguments_may_be_separate(tmp_path):
@@ -277,7 +367,23 @@ def test_classes_may_be_told():
     assert quick(trained(1000), LABELS, classes=3, steps=1).predict(NEW).probabilities.shape == (20, 3)
     binary = quick(trained(1), X[:, 0] > 0, steps=1)
     assert binary.predict(NEW).probabilities.shape == (20, 2)
-    assert quick(trained(3), LABELS.int(), steps=1).predict(NEW).probabilities.shape == (20, 3)
+    few = LABELS < 2
+    loader = DataLoader(TensorDataset(X[few], LABELS[few]), 32, drop_last=True)  # the last class is missing
+    options = {"members": 4, "width": 8, "steps": 1, "progress": False}
+    assert attach(trained(3), loader, classes=3, **options).predict(NEW[:1]).probabilities.shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "form", [Tensor.int, lambda y: y.to(torch.uint8), lambda y: y[:, None], lambda y: y[:, None].short()]
+)
+def test_labels_may_come_in_any_form_of_whole_numbers(form):
+    expected, found = (quick(trained(3), y, steps=1).predict(NEW, generator=seeded()) for y in (LABELS, form(LABELS)))
+    assert_close(found.probabilities, expected.probabilities)
+
+
+def test_labels_as_real_numbers_are_pointed_out():
+    with pytest.warns(UserWarning, match=r"are whole numbers, and the network has 3 outputs; pass targets.long\(\) if"):
+        quick(trained(3), LABELS.float(), steps=1)
 
 
 BAD = {
@@ -299,7 +405,7 @@ BAD = {
     "ignored": (lambda: quick(trained(3), LABELS - 100 * (LABELS == 0)), "labels must lie in 0 … 2, .* from -100 to 2"),
     "one-hot": (
         lambda: quick(trained(3), nn.functional.one_hot(LABELS)),
-        r"labels must be whole numbers, one per point",
+        r"whole numbers, one per point .*; use targets.argmax\(1\) of one-hot rows",
     ),
     "NaN": (lambda: quick(trained(1), real() / (LABELS > 0)), "targets must be finite"),
     "nothing": (lambda: attach(trained(1), []), "need data to train on, but there is no batch"),
@@ -308,7 +414,51 @@ BAD = {
         "features must differ between points, but those of all 80",
     ),
     "lazy": (lambda: quick(nn.LazyLinear(1), real()), "of a lazy layer without a shape"),
+    "NaN input": (
+        lambda: attach(trained(1), [(torch.where(X > 2, torch.nan, X), real())]),
+        r"features must be finite, but those of \d of 80 points have NaN .* is point \d+; drop these points",
+    ),
+    "new NaN": (lambda: quick(trained(1), real(), steps=1).predict(NEW * torch.nan), "inputs must be finite"),
+    "one point": (
+        lambda: attach(trained(1), [(X[:1], real()[:1])]),
+        "at least two points to differ on, but there is 1",
+    ),
+    "no batch": (
+        lambda: attach(trained(1), DataLoader(TensorDataset(X, real()), 100, drop_last=True)),
+        "or batch_size above the number of points with drop_last=True",
+    ),
+    "other inputs": (
+        lambda: attach(trained(1), [(NEW[:, :3], real()[:20])]),
+        r"fails on the first batch, \(20, 3\) of torch.float32, with: .*; give it inputs as in its training",
+    ),
+    "few classes": (
+        lambda: quick(trained(3), LABELS, classes=2),
+        "and above all labels, but it is 2, and labels reach",
+    ),
+    "no classes": (lambda: quick(trained(3), LABELS, classes=0), "classes must be at least 2"),
+    "real classes": (lambda: quick(trained(1), real(), classes=3), r"classes=3 needs whole-number labels, but targets"),
+    "cube": (lambda: quick(trained(1), real()[:, None, None]), r"real targets must be floating-point rows"),
+    "one member": (lambda: quick(trained(1), real(), members=1), "members must be at least 2, but it is 1"),
+    "no step": (lambda: quick(trained(1), real(), steps=0), "steps must be at least 1, but it is 0"),
 }
+NO_NETWORK = {
+    "name": (lambda: _require_network("resnet18"), "must be a trained torch.nn.Module, but it is a str"),
+    "arrays": (lambda: attach(trained(1), (X, real())), r"it is a Tensor; .* whole arrays as degp.data.as_batch"),
+    "record": (
+        lambda: quick(Recording(lambda logits: {"scores": logits}), LABELS),
+        r"or a record with 'logits', but it returns scores; name the tensor to take as Unpacked",
+    ),
+    "tuple": (
+        lambda: quick(Recording(lambda logits: (logits, logits)), LABELS),
+        r"but it returns a tuple of 2, to name by 0, 1, …; name the tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("work, message", NO_NETWORK.values(), ids=NO_NETWORK.keys())
+def test_other_objects_are_refused(work, message):
+    with pytest.raises(TypeError, match=message):
+        work()
 
 
 @pytest.mark.parametrize("work, message", BAD.values(), ids=BAD.keys())

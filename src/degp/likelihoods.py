@@ -245,7 +245,7 @@ class Categorical(nn.Module):
         if targets.ndim != 1 or targets.is_floating_point() or targets.dtype == torch.bool:
             raise ValueError(
                 f"class labels must be whole numbers, one per point (N,), but targets are {targets.dtype} of shape "
-                f"{tuple(targets.shape)}; use targets.long() of the class index"
+                f"{tuple(targets.shape)}; use {_as_labels(targets)}"
             )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
@@ -337,6 +337,13 @@ class Bernoulli(nn.Module):
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
         """The mean over the members."""
         return ClassPredictive.from_draws(self.probabilities(outputs), binary_entropy)
+
+
+def _as_labels(targets: Tensor) -> str:
+    """What makes labels of targets."""
+    if targets.ndim != 2:
+        return "targets.long() of the class index"
+    return "targets[:, 0].long()" if targets.shape[1] == 1 else "targets.argmax(1) of one-hot rows"
 
 
 def _check_real(targets: Tensor, num_outputs: int) -> None:

@@ -17,7 +17,7 @@ def as_batch(
 ) -> Batch:
     """A batch from arrays or lists, whose real numbers become float32, or from tensors, which keep their dtype.
 
-    Real targets (N,) become one column (N, 1); whole-number targets stay labels (N,). Weights are relative: they are
+    Real targets (N,) become one column (N, 1); integer targets stay labels (N,). Weights are relative: they are
     scaled to mean one.
 
     Example:

@@ -28,7 +28,8 @@ def as_points(item: Any, population: int = 0) -> Batch:
     else:
         raise TypeError(
             f"a batch must be a pair (inputs, targets), a degp.Batch, or a dictionary with labels, but it is "
-            f"{_described(item)}; give the DataLoader a collate_fn that returns a pair"
+            f"{_described(item)}; give the DataLoader a collate_fn that returns a pair, or pass whole arrays as "
+            f"degp.data.as_batch(inputs, targets)"
         )
     if isinstance(targets, Tensor) and targets.ndim == 1 and targets.is_floating_point():
         targets = targets[:, None]

@@ -11,23 +11,38 @@ from degp.ensemble.layers import is_linear, sizes_of, with_layers
 from degp.ensemble.modes import evaluation
 from degp.ensemble.stacking import replaced
 from degp.ensemble.unpacking import Unpacked, takes_one_argument
-from degp.points import Inputs
+from degp.points import Inputs, tensors_of
 
-__all__ = ["before_layer", "callable_with", "last_layer"]
+__all__ = ["bare", "before_layer", "callable_with", "last_layer"]
 
 
 def callable_with(network: nn.Module, inputs: Inputs) -> nn.Module:
     """The network, `Unpacked` where it takes these inputs as separate arguments or returns a record of outputs."""
     require_initialised("the network", network)
+    network = bare(network)
     if isinstance(network, Unpacked):
         return network
-    network = getattr(network, "_orig_mod", network)  # of a compiled network, whose layers are not called one by one
     unpacked = Unpacked(network)
     if not takes_one_argument(network, inputs):
         return unpacked
-    with torch.no_grad(), evaluation(network):
-        outputs = network(inputs)
-    return network if isinstance(outputs, Tensor) or not hasattr(outputs, "logits") else unpacked
+    try:
+        with torch.no_grad(), evaluation(network):
+            outputs = network(inputs)
+    except RuntimeError as error:
+        kinds = ", ".join(f"{tuple(tensor.shape)} of {tensor.dtype}" for tensor in tensors_of(inputs))
+        raise ValueError(
+            f"the network must take the inputs of the data, but it fails on the first batch, {kinds}, with: {error}; "
+            f"give it inputs as in its training"
+        ) from error
+    return network if isinstance(outputs, Tensor) else unpacked
+
+
+def bare(network: nn.Module) -> nn.Module:
+    """The network inside the wrappers of torch.compile and DataParallel, whose layers have the network's own names."""
+    network = getattr(network, "_orig_mod", network)
+    if isinstance(network, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return bare(network.module)
+    return network
 
 
 @torch.no_grad()
@@ -80,11 +95,16 @@ def _calls_of(layers: dict[str, nn.Module]) -> Iterator[dict[str, None]]:
 
 def _same_from_features(body: nn.Module, last: nn.Module, inputs: Inputs, outputs: object) -> bool:
     """Whether the network is `last` of the body's features; code between the two may not even take them."""
-    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or sizes_of(last)[1] != outputs.shape[1]:
+    if not isinstance(outputs, Tensor) or outputs.ndim > 2:
+        return False
+    outputs = outputs.reshape(-1, 1) if outputs.ndim < 2 else outputs  # a single target may be squeezed
+    if sizes_of(last)[1] != outputs.shape[1]:
         return False
     try:
         features = body(inputs)
         values = last(features)
     except (RuntimeError, AttributeError, TypeError):
         return False
-    return values.shape == outputs.shape and torch.allclose(values.to(outputs), outputs, rtol=1e-3, atol=1e-4)
+    return values.shape == outputs.shape and torch.allclose(
+        values.to(outputs), outputs, rtol=1e-3, atol=1e-4, equal_nan=True
+    )

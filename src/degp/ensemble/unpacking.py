@@ -20,10 +20,10 @@ class Unpacked(nn.Module):
 
     Args:
         network: gets the entries of a dictionary by their names, and those of a tuple in order.
-        output: the name of the tensor to take, where the network returns several.
+        output: the name of the tensor to take, where the network returns several, or its place in a tuple.
     """
 
-    def __init__(self, network: nn.Module, output: str = "logits") -> None:
+    def __init__(self, network: nn.Module, output: str | int = "logits") -> None:
         super().__init__()
         self.network = network
         self.output = output
@@ -40,14 +40,27 @@ class Unpacked(nn.Module):
     def _picked(self, outputs: Any) -> Tensor:
         if isinstance(outputs, Tensor):
             return outputs
-        found = outputs.get(self.output) if isinstance(outputs, Mapping) else getattr(outputs, self.output, None)
+        found = _entry(outputs, self.output)
         if not isinstance(found, Tensor):
-            names = ", ".join(map(str, outputs)) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise TypeError(
-                f"the network must return a tensor, or a record with {self.output!r}, but it returns {names}; name the "
-                f"tensor to take as Unpacked(network, output=…)"
+                f"the network must return a tensor, or a record with {self.output!r}, but it returns "
+                f"{_described(outputs)}; name the tensor to take as Unpacked(network, output=…)"
             )
         return found
+
+
+def _entry(outputs: Any, name: str | int) -> Any:
+    """The entry of a mapping, a tuple or a record; None where there is none."""
+    if isinstance(name, int):
+        return outputs[name] if isinstance(outputs, (tuple, list)) and name < len(outputs) else None
+    return outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+
+
+def _described(outputs: Any) -> str:
+    if isinstance(outputs, Mapping):
+        return ", ".join(map(str, outputs))
+    kind = type(outputs).__name__
+    return f"a {kind} of {len(outputs)}, to name by 0, 1, …" if type(outputs) in (tuple, list) else kind
 
 
 def takes_one_argument(network: nn.Module, inputs: Inputs) -> bool:

@@ -7,7 +7,9 @@ from degp.training.checkpoints import Checkpoints
 from degp.training.history import History
 from degp.training.stepping import Eager, Stepping
 
-__all__ = ["EarlyStopping", "Plan"]
+__all__ = ["FINISH_RATE", "FINISH_STEPS", "EarlyStopping", "Plan"]
+
+FINISH_STEPS, FINISH_RATE = 0.2, 0.3  # of the steps and the learning rate, to end on all rows once some have calibrated
 
 
 def never(history: History) -> bool:

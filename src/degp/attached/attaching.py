@@ -1,0 +1,145 @@
+"""The one call: from a trained network and data to heads that predict with uncertainty."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from degp.attached.components import scaled_components
+from degp.attached.heads import draw_heads, train_calibrated, train_heads
+from degp.attached.predictor import Attached
+from degp.attached.targets import checked_targets, likelihood_of, units_of
+from degp.data.arrays import check_weights
+from degp.data.batches import batches_of
+from degp.ensemble.backbones import before_layer, callable_with, last_layer
+from degp.ensemble.layers import sizes_of
+from degp.features import cache_features
+from degp.methods import degp
+from degp.priors.labels import as_real
+from degp.typing import Batch
+
+__all__ = ["attach"]
+
+
+def attach(
+    network: nn.Module,
+    data: Any,
+    *,
+    layer: str | None = None,
+    classes: int | None = None,
+    members: int = 100,
+    width: int = 256,
+    components: int = 128,
+    steps: int = 2000,
+    batch_size: int = 128,
+    path: Path | str | None = None,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+) -> Attached:
+    """Uncertainty for a trained network: its last linear layer is replaced by M heads, trained as DE-GP with α = 1.
+
+        attached = attach(network, loader)
+        prediction = attached.predict(inputs)   # mean and std, or probabilities; epistemic, aleatoric
+
+    The network is not changed. Each point passes it once; the prior is the NN-GP of the features' first principal
+    components (`scaled_components`), with scales that maximise the evidence. For classes, 15 % of the points are held
+    out at first, to fit a temperature.
+
+    Args:
+        network: trained, on the device where it is to run. It may take its inputs as one argument or as several, and
+            return a tensor or a record with `logits`, as models of transformers do.
+        data: a DataLoader, a Dataset, a `Batch` or an iterable of batches; integer targets are classes.
+        layer: the name of the layer to replace; by default the linear one that gives the network's outputs.
+        classes: their number, where labels are for another task than the network's own, or the last are missing.
+        members: M.
+        width: units of each head's hidden layer.
+        components: at most so many principal components of the features.
+        steps: of Adam at 3e-3 with a cosine schedule, up to whole epochs; too few leave the heads near the prior.
+        batch_size: of these steps.
+        path: a file to cache the features in.
+        generator: for all draws, on the network's device.
+        progress: a progress bar; by default where the output is a terminal.
+    """
+    _require_network(network)
+    _require_at_least(2, members=members)
+    _require_at_least(1, width=width, components=components, steps=steps, batch_size=batch_size)
+    device = _device(network)
+    _require_generator_on(device, generator)
+    batches = batches_of(data, device=device)
+    first = _first(batches)
+    network = callable_with(network, first.inputs)
+    layer = last_layer(network, first.inputs, layer)
+    body = before_layer(network, layer)
+    features = cache_features(body, chain([first], batches), path=path)
+    _check_features(features)
+    targets, outputs = checked_targets(features.targets, sizes_of(network.get_submodule(layer))[1], classes)
+    units = units_of(targets) if targets.is_floating_point() else None
+    real = as_real(targets, outputs, features.weights) if units is None else (targets - units[0]) / units[1]
+    labels = targets if units is None else None
+    projection, scales = scaled_components(
+        replace(features, targets=real), components, labels=labels, generator=generator
+    )
+    backbone = nn.Sequential(body, *projection)
+    ensemble = draw_heads(scales, members, width, outputs, backbone=backbone, generator=generator)
+    method = degp(likelihood_of(scales, units), scales.nngp())
+    method.to(features.device)  # a CUDA graph cannot hold copies from the CPU
+    points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
+    heads, train = ensemble.on_features(), train_calibrated if units is None else train_heads
+    train(heads, points, method, steps=steps, batch_size=batch_size, generator=generator, progress=progress)
+    ensemble.execution = heads.execution
+    return Attached(ensemble.eval(), method.requires_grad_(False), layer, scales)
+
+
+def _require_network(network: object) -> None:
+    if not isinstance(network, nn.Module):
+        raise TypeError(
+            f"the network must be a trained torch.nn.Module, but it is a {type(network).__name__}; for a table without "
+            f"a network, use degp.sklearn.DEGPRegressor or DEGPClassifier"
+        )
+
+
+def _require_at_least(least: int, **values: int) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, but it is {value}; its default is a good start")
+
+
+def _device(network: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+
+
+def _require_generator_on(device: torch.device, generator: torch.Generator | None) -> None:
+    if generator is not None and generator.device.type != device.type:
+        raise ValueError(
+            f"the generator must be on the network's device, {device}, but it is on {generator.device}; pass "
+            f"torch.Generator({str(device)!r})"
+        )
+
+
+def _first(batches: Iterator[Batch]) -> Batch:
+    """The first batch, with a point in it."""
+    for batch in batches:
+        if len(batch):
+            return batch
+    raise ValueError(
+        "members need data to train on, but there is no batch; is the iterator used up, or batch_size above the number "
+        "of points with drop_last=True?"
+    )
+
+
+def _check_features(features: Batch) -> None:
+    """Raises ValueError where heads cannot be trained on these."""
+    if len(features) < 2:
+        raise ValueError(f"members need at least two points to differ on, but there is {len(features)}; pass more data")
+    bad = ~features.inputs.isfinite().all(1)
+    if bool(bad.any()):
+        raise ValueError(
+            f"the network's features must be finite, but those of {int(bad.sum())} of {len(bad)} points have NaN or "
+            f"infinite values, the first is point {int(bad.nonzero()[0])}; drop these points, or fill in their inputs"
+        )
+    if features.weights is not None:
+        check_weights(features.weights)
