@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from degp.export import _graph, export_onnx, max_difference, run_onnx
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.export import _arcsin, _graph, export_onnx, max_difference, run_onnx
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 
 onnxruntime = pytest.importorskip("onnxruntime")
 QUICK = {"steps": 6, "members": 3, "hidden_layers": (8, 8), "random_state": 0, "alpha": 1.0}
@@ -17,6 +17,22 @@ def table(rows=60):
     random = np.random.default_rng(0)
     X = random.standard_normal((rows, 3)) * [1, 10, 0.1] + [0, 5, 2]
     return X, 100 + 20 * np.sin(X[:, 0]) + random.standard_normal(rows)
+
+
+class Arcsine(torch.nn.Module):
+    def forward(self, sine):
+        return _arcsin(sine)
+
+
+def test_the_arcsine_of_a_graph_has_double_precision(tmp_path):
+    """onnxruntime has one in float32, and the exporter writes numbers in float32: the process amplifies such errors."""
+    sine = torch.linspace(-1, 1, 2001, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Arcsine(), (sine,), tmp_path / "arcsine.onnx", dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "arcsine.onnx")
+    (angle,) = session.run(None, {session.get_inputs()[0].name: sine.numpy()})
+    np.testing.assert_allclose(angle, np.arcsin(sine.numpy()), rtol=0, atol=1e-12)
 
 
 PARTS = ("epistemic", "aleatoric", "total")

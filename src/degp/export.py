@@ -23,10 +23,11 @@ from degp.data.standardise import Standardiser
 from degp.ensemble import Ensemble
 from degp.graph import CLASSES, NUMBERS, Classes, Numbers, normal_draws, run_onnx, write_onnx
 from degp.runtime.execution import NotGroupable, grouped_program
+from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.embedding import Embedding
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.preprocessing import EncodedRows
 from degp.tabular.process import Process
+from degp.tabular.regressor import DEGPRegressor
 
 __all__ = ["export_onnx", "max_difference", "run_onnx"]
 
@@ -105,7 +106,12 @@ def _arcsin(x: Tensor) -> Tensor:
     s = torch.where(is_large, ((1 - size).clamp_min(0.0) / 2).sqrt(), size)
     angle = torch.arcsin(s.float()).double()
     angle = angle + (s - angle.sin()) / angle.cos()
-    return x.sign() * torch.where(is_large, math.pi / 2 - 2 * angle, angle)
+    return x.sign() * torch.where(is_large, _pi(x) / 2 - 2 * angle, angle)
+
+
+def _pi(like: Tensor) -> Tensor:
+    """π as a tensor: numbers enter a graph in float32, whose π is wrong by 9e-8."""
+    return like.new_tensor(math.pi)
 
 
 def _relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -114,12 +120,13 @@ def _relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
         return covariance / 2
     std = (left * right).sqrt()
     cosine = (covariance / std).clamp(-1.0, 1.0)
-    return std * ((1 - cosine.square()).sqrt() + (math.pi / 2 + _arcsin(cosine)) * cosine) / (2 * math.pi)
+    pi = _pi(covariance)
+    return std * ((1 - cosine.square()).sqrt() + (pi / 2 + _arcsin(cosine)) * cosine) / (2 * pi)
 
 
 def _erf(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """`priors.analytic.erf` by `_arcsin`."""
-    return 2 / math.pi * _arcsin(2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt()))
+    return 2 / _pi(covariance) * _arcsin(2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt()))
 
 
 DUALS = {"relu": _relu, "erf": _erf}

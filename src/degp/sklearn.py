@@ -1,5 +1,7 @@
-"""The estimators of `degp.tabular`, where users of scikit-learn look for them."""
+"""Estimators for scikit-learn: tables in, calibrated error bars out."""
 
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor, Uncertainty
+from degp.tabular.classifier import DEGPClassifier
+from degp.tabular.estimator import Uncertainty
+from degp.tabular.regressor import DEGPRegressor
 
 __all__ = ["DEGPClassifier", "DEGPRegressor", "Uncertainty"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from degp.cli import fitting
+from degp.sklearn import DEGPRegressor
 from degp.tabular import read_table
-from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.model import predict_rows
 from degp.tabular.saving import load_model
 from degp.training import Ending

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
+from degp.sklearn import DEGPRegressor
 from degp.tabular import read_table
-from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.model import predict_rows
 from degp.tabular.saving import load_model
 from degp.training import loop

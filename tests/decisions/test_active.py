@@ -26,7 +26,7 @@ from degp.decisions.active import (
 )
 from degp.nets import mlp
 from degp.predictive import RegressionPredictive
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 
 QUICK = {"members": 4, "hidden_layers": (8,), "steps": 5, "alpha": 0.1, "measurement_points": 8, "random_state": 0}
 

@@ -87,6 +87,19 @@ def test_the_gradient_is_that_of_the_dense_evidence(targets, weights):
     assert_close(surrogate, torch.autograd.grad(dense, (relevance, noise)))
 
 
+@pytest.mark.parametrize("activation", ["relu", "erf"])
+def test_the_gradient_of_the_gram_matrix_is_that_of_finite_differences(activation):
+    x, _ = data(1, rows=5)
+    relevance, bias, output = (double(v).requires_grad_() for v in ([0.5, 2.0, 0.1], 0.3, 1.7))
+    dual = DIFFERENTIABLE[activation]
+    assert torch.autograd.gradcheck(lambda s, b, w: _gram(x * s, 2, b, w, dual), (relevance, bias, output))
+
+
+def test_a_gram_matrix_without_a_root_is_an_error():
+    with pytest.raises(ValueError, match="positive definite"):
+        _negative_log_evidence(-torch.eye(3).double(), double([[1.0]] * 3), double(0.1), torch.ones(3).double())
+
+
 @weights
 def test_leave_one_out_is_leaving_each_row_out(weights):
     x, y = data(2, rows=8)
@@ -130,7 +143,7 @@ def test_relevance_is_that_of_the_features_which_matter():
 
 def test_features_of_one_group_share_their_relevance():
     x, y = data(rows=60)
-    one, other, alone = most_likely_scales(x, y, 2, groups=[0, 0, 1]).relevance
+    one, other, alone = most_likely_scales(x, y, 2, groupings=[[0, 0, 1]]).relevance
     assert one == other != alone
 
 

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.training import CheckpointError, loop
 
 TINY = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.linear_model import RidgeCV
 
-from degp.tabular import estimators
+from degp.tabular import estimator
 from degp.tabular.evaluating import (
     PENALTIES,
     evaluate_baseline,
@@ -28,8 +28,8 @@ def quickly():
 @pytest.mark.parametrize("task", ["predict", "evaluate"])
 def test_members_are_evaluated_once_per_call(name, task, models, monkeypatch):
     calls = []
-    predict = estimators.predict
-    monkeypatch.setattr(estimators, "predict", lambda *a, **k: calls.append(1) or predict(*a, **k))
+    predict = estimator.predict
+    monkeypatch.setattr(estimator, "predict", lambda *a, **k: calls.append(1) or predict(*a, **k))
     if task == "predict":
         predict_rows(models[name], houses())
     else:

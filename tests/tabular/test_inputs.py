@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.tabular import Preprocessing, TableError, TableWarning
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.model import prepare
 from tests.tabular.cases import houses
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from degp.methods import Kind
+from degp.sklearn import DEGPRegressor
 from degp.tabular.embedding import Embedding
-from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.fitting import TableConfig
 from degp.tabular.prior_choice import choose_prior
 from degp.typing import Batch
@@ -35,6 +35,23 @@ def test_numbers_are_embedded_where_the_target_has_thresholds(function, inputs):
     rows, groups = embedded(function)
     choice = choose_prior(rows, 2, None, CONFIG, groups=groups, generator=seeded())
     assert len(choice.scales.relevance) == len(choice.process.scales.relevance) == inputs
+
+
+def kinks(x):
+    return (x[:, 0] - 0.2).abs() + (x[:, 1] + 0.3).relu()
+
+
+def between(x):
+    """Both activations predict it equally well."""
+    return smooth(x) + 0.5 * kinks(x)
+
+
+@pytest.mark.parametrize("function, activation", [(smooth, "erf"), (between, "erf"), (kinks, "relu")])
+def test_the_process_differs_from_the_members_unless_leave_one_out_is_against_it(function, activation):
+    rows, groups = embedded(function)
+    plain, config = Batch(rows.inputs[:, :2], rows.targets), TableConfig(hidden_layers=(8,))
+    choice = choose_prior(plain, 2, None, config, groups=groups[:2], generator=seeded())
+    assert choice.process.scales.activation == activation and choice.scales.activation == "relu"
 
 
 @pytest.mark.parametrize("method", [Kind.DE, Kind.RDE, Kind.RMS])

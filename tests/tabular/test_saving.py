@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.tabular import Preprocessing, Target, folders, read_table
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.evaluating import evaluate_rows
 from degp.tabular.folders import checksum
 from degp.tabular.model import predict_rows, prepare

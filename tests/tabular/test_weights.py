@@ -6,7 +6,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.class_weight import compute_sample_weight
 
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.tabular.saving import load_model, save_model
 from degp.tabular.weights import weighted_rows
 

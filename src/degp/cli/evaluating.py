@@ -1,4 +1,4 @@
-"""`degp evaluate` and `degp report`: accuracy and calibration of a model on labelled rows, beside simple baselines."""
+"""`degp evaluate` and `degp report`: accuracy and calibration of a model on labelled rows, with simple baselines."""
 
 import shlex
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def report(
     train: Training = None,
     deep_ensemble: Annotated[
         bool,
-        typer.Option("--deep-ensemble", help="With --train, also train a plain deep ensemble; takes as long as `fit`."),
+        typer.Option("--deep-ensemble", help="With `--train`: also a plain deep ensemble; takes as long as `fit`."),
     ] = False,
     level: options.Level = 0.9,
     resamples: options.Resamples = 500,

@@ -23,8 +23,9 @@ from degp.likelihoods import Categorical
 from degp.methods import Method
 from degp.prediction import evaluate
 from degp.predictive import Predictive, RegressionPredictive
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.inputs import encode_inputs
+from degp.tabular.regressor import DEGPRegressor
 
 __all__ = [
     "Beliefs",
@@ -52,7 +53,7 @@ class Beliefs:
         function: q(f) on the rows.
         predictive: the predictive distribution of their labels.
         factor: F, common to the labels.
-        own: B, the variance of each label by itself: its noise, and the white part of the posterior.
+        own: B, the variance of each label alone: its noise, and the white part of the posterior.
     """
 
     function: LowRankGaussian
@@ -85,7 +86,7 @@ def variance_reduction(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
 
 
 def single_information(beliefs: Beliefs, count: int) -> Int[Tensor, "K"]:
-    """Rows of largest information gain, each by itself (BALD): ½ log(1 + k(x, x)/σ²), or a class's epistemic part.
+    """Rows of largest information gain, scored separately (BALD): ½ log(1 + k(x, x)/σ²), or a class's epistemic part.
 
     Example:
         >>> single_information(beliefs(ensemble, data.inputs, method), 3).shape

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from degp.gaussian import cholesky
 from degp.priors.analytic import NNGP, Dual, erf, relu
 from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
@@ -88,8 +90,7 @@ def most_likely_scales(
     *,
     activation: str = "relu",
     weights: Float[Tensor, "N"] | None = None,
-    groups: Sequence[int] | None = None,
-    isotropic: bool | None = None,
+    groupings: Sequence[Sequence[int]] | None = None,
     start: "Scales | None" = None,
     most_rows: int = 512,
     steps: int = 40,
@@ -98,13 +99,13 @@ def most_likely_scales(
     """Scales that maximise the evidence of standardised targets: one relevance per feature, or one for all.
 
     The gradient of −log p(y) is tr(G ∂S) with G = ½ (C S⁻¹ − S⁻¹y yᵀS⁻¹), S = K + σ²W⁻¹.        theory/exact.md (4)
-    Of the two, the one with the lower leave-one-out NLL is returned, unless `isotropic` says which. theory/exact.md (5)
+    Of several groupings, the one with the lowest leave-one-out NLL is taken.        theory/exact.md (5)
 
     Args:
         activation: of the networks, "relu" or "erf".
         weights: W, one per row: a row of weight w has the noise variance σ²/w, and one of weight 0 is left out.
-        groups: the group of each feature; those of one group, such as a one-hot column, share their relevance.
-        isotropic: one relevance for all features, or one per group; None fits both.
+        groupings: the group of each feature, in one or several ways; those of a group, such as a one-hot column, share
+            their relevance. By default, all in one group is compared with each in its own. The first wins ties.
         start: scales to begin with, as found on fewer rows.
         most_rows: a random subset of at most this size is used, since the cost grows with the third power. One thread
             computes, so that the result is the same on a busy machine.
@@ -114,10 +115,8 @@ def most_likely_scales(
     order = torch.randperm(len(inputs), generator=generator, device=inputs.device)
     rows = order[w[order] > 0][:most_rows]
     x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
-    own = torch.arange(x.shape[1]) if groups is None else torch.as_tensor(groups)
-    both = {True: torch.zeros_like(own), False: own}  # isotropic first: it wins ties
-    wanted = True if not int(own.max()) else isotropic
-    candidates = [group for key, group in both.items() if wanted in (key, None)]
+    D = x.shape[1]
+    candidates = [torch.tensor(groups) for groups in dict.fromkeys(map(tuple, groupings or ((0,) * D, range(D))))]
     with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
         fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps, start) for group in candidates]
     return min(fitted, key=lambda scales: scales.loo_nll)
@@ -213,13 +212,29 @@ def _propagated(
     return k, left, right
 
 
+class _ReLU(torch.autograd.Function):
+    """`relu` with the gradient in closed form: ∂/∂k = (π − θ) / 2π and ∂/∂v = √(w/v) sin θ / 4π, cos θ = k / √(vw)."""
+
+    @staticmethod
+    def forward(ctx: Any, covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        std = left.sqrt() * right.sqrt()
+        cosine = (covariance / std).clamp_(-1 + 1e-10, 1 - 1e-10)
+        by_covariance = cosine.arccos().neg_().add_(math.pi).div_(2 * math.pi)
+        by_std = cosine.square().neg_().add_(1).sqrt_().div_(2 * math.pi).mul_(std)
+        ctx.save_for_backward(by_covariance, by_std, left, right)
+        return torch.addcmul(by_std, cosine.mul_(std), by_covariance)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        by_covariance, by_std, left, right = ctx.saved_tensors
+        (gradient,) = gradients
+        half = 0.5 * gradient * by_std
+        return gradient * by_covariance, half.sum(1, keepdim=True) / left, half.sum(0, keepdim=True) / right
+
+
 def _differentiable_relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`relu`, not in place; E max(u, 0)² = v / 2 exactly."""
-    if covariance is left:
-        return covariance / 2
-    std = (left * right).sqrt()
-    cosine = (covariance / std).clamp(-1 + 1e-10, 1 - 1e-10)
-    return std * ((1 - cosine.square()).sqrt() + (math.pi - cosine.arccos()) * cosine) / (2 * math.pi)
+    """`relu` of variances (N, 1) and (1, K), not in place; E max(u, 0)² = v / 2 exactly."""
+    return covariance / 2 if covariance is left else _ReLU.apply(covariance, left, right)
 
 
 DIFFERENTIABLE: dict[str, Dual] = {"relu": _differentiable_relu, "erf": erf}
@@ -269,10 +284,11 @@ def _leave_one_out_nll(
 
 
 def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
-    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, the jitter is raised."""
+    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, the jitter is raised silently."""
     scale, jitter = gram.diagonal().mean(), JITTER
-    while True:
+    while jitter <= MOST_JITTER:
         root, info = torch.linalg.cholesky_ex(gram + torch.diag(noise + jitter * scale))
-        if not int(info) or jitter > MOST_JITTER:
+        if not int(info):
             return root
         jitter *= 100
+    return cholesky(gram, jitter=MOST_JITTER)  # whose error says what is wrong with the entries

@@ -18,8 +18,8 @@ from degp.methods import Kind
 from degp.report import evaluate_classification, evaluate_regression
 from degp.report.evaluation import Evaluation, nothing
 from degp.report.verdict import Finding, training_rule
-from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.model import as_labels, encode_labelled, real_predictions, target_of
+from degp.tabular.regressor import DEGPRegressor
 from degp.tabular.saving import Model
 from degp.tabular.targets import Target
 from degp.training import Ending

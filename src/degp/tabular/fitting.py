@@ -22,6 +22,7 @@ from degp.priors.evidence import Scales
 from degp.runtime.cpu import measured_threads
 from degp.runtime.distributed import ALONE, Mesh
 from degp.training import Captured, Checkpoints, Eager, EarlyStopping, History, Plan, Stepping, adam, fit
+from degp.training.plan import FINISH_RATE, FINISH_STEPS
 from degp.training.stepping import Timed
 from degp.typing import Batch, joined
 
@@ -45,7 +46,6 @@ PATIENCE = 0.3  # of the epochs, without progress
 BATCHES_PER_EPOCH = 25
 CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1000, 10.0  # whichever comes first
 NOISE_FLOOR = 0.8  # of the noise by evidence: on a batch the divergence undercounts what is local, and noise is fitted
-FINISH_STEPS, FINISH_RATE = 0.2, 0.3  # of the steps and the learning rate, for training on all rows at the end
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from degp.gaussian import Coefficients
 from degp.predictive import RegressionPredictive
+from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.errors import TableError, TableWarning
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.preprocessing import EncodedRows, Preprocessing
 from degp.tabular.reading import Names, numbered, read_table, stream_table
+from degp.tabular.regressor import DEGPRegressor
 from degp.tabular.saving import Estimator, Model, ModelError
 from degp.tabular.targets import REGRESSION, Target
 

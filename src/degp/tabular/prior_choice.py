@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from degp.calibration import weighted_mean
 from degp.methods import Kind
 from degp.priors.evidence import Scales, most_likely_scales
+from degp.priors.labels import as_real
 from degp.tabular.fitting import CONSTANT, TableConfig
 from degp.tabular.process import Process, best_process, processes
 from degp.typing import Batch
@@ -46,9 +46,10 @@ def choose_prior(
 ) -> PriorChoice:
     """Scales by evidence; the embedding and the activation by leave-one-out.
 
-    The embedding and the erf activation are each taken where the leave-one-out NLL is lower by more than one standard
-    error, the embedding by 0.02 at least: it costs time. The members of a table whose every row is in the process keep
-    the ReLU, so that the two differ.
+    The embedding is taken where the leave-one-out NLL is lower by more than one standard error and by 0.02: it costs
+    time. Where every row is in the process, members have ReLUs and the process has the erf activation, unless its NLL
+    is higher by more than one standard error: far from the data the two disagree, which widens their average. Members
+    of larger tables take the erf where its NLL is lower by as much.
 
     Args:
         rows: inputs (N, D + P), standardised: the features, then their pieces.
@@ -56,19 +57,21 @@ def choose_prior(
         groups: of the inputs; those of one group share their relevance.
     """
     evidence = _Evidence(rows, num_classes, len(config.hidden_layers), groups, generator, generator.get_state())
-    plain = evidence.scales("relu", num_features)
+    plain = evidence.scales("relu", evidence.shared(num_features), evidence.own(num_features))
     if num_classes is not None:
         return PriorChoice(plain, None)
     order = torch.randperm(len(rows), generator=generator, device=generator.device)
     shuffled = rows[order[: max(config.exact_rows, COMPARED_ROWS)].to(rows.inputs.device)]
     candidates = [plain]
     if rows.inputs.shape[1] > num_features:
-        candidates.append(evidence.scales("relu", rows.inputs.shape[1], isotropic=False))
+        candidates.append(evidence.scales("relu", evidence.own(rows.inputs.shape[1])))
     scales = evidence.refined(_worthwhile(candidates, shuffled[:COMPARED_ROWS]))
     if not _has_process(config):
         return PriorChoice(scales, None)
-    process = best_process([scales, *evidence.smooth(scales)], shuffled[: config.exact_rows])
     has_every_row = len(rows) <= config.exact_rows
+    others = evidence.smooth(scales)
+    preferred = [*others, scales] if has_every_row else [scales, *others]
+    process = best_process(preferred, shuffled[: config.exact_rows])
     return PriorChoice(scales if has_every_row else process.scales, process)
 
 
@@ -83,16 +86,24 @@ class _Evidence:
     generator: torch.Generator
     state: Tensor
 
-    def scales(self, activation: str, num_inputs: int, **options: Any) -> Scales:
-        """The most likely ones."""
+    def shared(self, num_inputs: int) -> Sequence[int]:
+        """One relevance for the first inputs."""
+        return (0,) * num_inputs
+
+    def own(self, num_inputs: int) -> Sequence[int]:
+        """One relevance per group of the first inputs."""
+        return self.groups[:num_inputs]
+
+    def scales(self, activation: str, *groupings: Sequence[int], **options: Any) -> Scales:
+        """The most likely ones, by the best of these groupings of the first inputs."""
         self.generator.set_state(self.state)
         return most_likely_scales(
-            self.rows.inputs[:, :num_inputs],
+            self.rows.inputs[:, : len(groupings[0])],
             _as_real(self.rows, self.num_classes),
             self.depth,
             activation=activation,
             weights=self.rows.weights,
-            groups=self.groups[:num_inputs],
+            groupings=groupings,
             generator=self.generator,
             **(FEW | options),
         )
@@ -101,15 +112,16 @@ class _Evidence:
         """The same after more steps on more rows, where there are more: a few hundred may favour another optimum."""
         if len(self.rows) <= FEW["most_rows"]:
             return scales
-        isotropic = len(set(scales.relevance)) == 1
-        return self.scales(scales.activation, len(scales.relevance), isotropic=isotropic, start=scales, **MANY)
+        return self.scales(scales.activation, self._grouping(scales), start=scales, **MANY)
 
     def smooth(self, like: Scales) -> list[Scales]:
         """The same inputs under the erf activation, for a network that has hidden layers."""
-        if not self.depth:
-            return []
-        isotropic = len(set(like.relevance)) == 1
-        return [self.refined(self.scales("erf", len(like.relevance), isotropic=isotropic))]
+        return [self.refined(self.scales("erf", self._grouping(like)))] if self.depth else []
+
+    def _grouping(self, scales: Scales) -> Sequence[int]:
+        """By which these were found."""
+        form = self.shared if len(set(scales.relevance)) == 1 else self.own
+        return form(len(scales.relevance))
 
 
 def _worthwhile(candidates: Sequence[Scales], rows: Batch) -> Scales:
@@ -128,5 +140,4 @@ def _as_real(rows: Batch, num_classes: int | None) -> Float[Tensor, "N C"]:
     """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
     if num_classes is None:
         return rows.targets
-    onehot = torch.nn.functional.one_hot(rows.targets, num_classes).double()
-    return 4 * (onehot - weighted_mean(onehot.mT, rows.weights))
+    return as_real(rows.targets, num_classes, rows.weights)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.errors import TableError
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
 from degp.tabular.folders import METADATA, ModelError, check_destination, read_folder, write_folder
 from degp.tabular.preprocessing import Preprocessing
+from degp.tabular.regressor import DEGPRegressor
 from degp.tabular.states import restore, state_of
 from degp.tabular.targets import Target
 

@@ -1,0 +1,232 @@
+"""The regressor for tables: real targets, error bars, joint samples."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, check_X_y
+from torch import Tensor
+
+from degp.data import Standardiser
+from degp.prediction import evaluate
+from degp.predictive import Predictive, RegressionPredictive
+from degp.tabular.conformal import as_levels, conformal_quantile
+from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
+from degp.tabular.fitting import Fitted
+from degp.tabular.inputs import encode_inputs
+from degp.tabular.weights import weighted_rows
+from degp.typing import Batch
+
+__all__ = ["DEGPRegressor"]
+
+
+class DEGPRegressor(RegressorMixin, Estimator):
+    """A regressor with calibrated error bars: a deep ensemble trained and used as one Gaussian process.
+
+    X is an array, a data frame or a sparse matrix, of numbers, categories, booleans, dates and missing cells. Inputs
+    and targets are standardised, the scales of the prior, among them the relevance of each feature, maximise its
+    marginal likelihood, and one ensemble is trained on every row by Bayes' rule. Small tables are predicted by the
+    average of the ensemble and the exact Gaussian process of the same kind of prior; targets without noise, such as a
+    simulator's, by the exact process alone. See `process_weight_`.
+
+    Args:
+        preset: "fast", "default" or "best": how many members and steps; see `degp.tabular.Preset`.
+        method: "degp", or one of the baselines "de", "rde" and "rms".
+        members: networks in the ensemble; by the preset if None.
+        hidden_layers: widths of each network's hidden layers.
+        alpha: weight of the divergence in units of Bayes' weight; 1 is Bayes' rule.
+        measurement_points: points per step, besides the batch, where the divergence is measured.
+        epsilon: λ and jitter as a share of the mean variance.
+        noise: "constant", or "input-dependent": an output of the network. Classifiers ignore it.
+        class_weight: of classifiers: the weight of each class, by its label; "balanced" for inverse frequencies.
+        exact_rows: rows that the exact process is conditioned on at most; it costs their third power. 0 serves the
+            ensemble alone. Classifiers, baselines and input-dependent noise ignore it.
+        validation_fraction: share of the rows for early stopping and calibration, before the last steps on all rows;
+            None holds out 15 % for classes, baselines and input-dependent noise, and nothing otherwise.
+        steps: of the optimiser; by the preset and the number of rows if None.
+        batch_size: rows per step.
+        learning_rate: of Adam.
+        max_seconds: stop training after this time.
+        device: "cpu" or "cuda".
+        random_state: for everything random.
+        checkpoint: folder where an interrupted fit is saved, and from which the same call resumes with the same rows
+            and settings; it is emptied when the fit is done. Without a `random_state` the seed is then 0.
+        verbose: show a progress bar, or without a terminal a line every 30 seconds.
+
+    Example:
+        >>> model = DEGPRegressor(random_state=0).fit(X, y)
+        >>> mean, std = model.predict(X, return_std=True)
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DEGPRegressor":
+        """Trains on rows X (N, D) and targets y, (N,) or (N, C).
+
+        Args:
+            sample_weight: relative weights of the rows, (N,); one of weight 0 is absent.
+        """
+        if self.class_weight is not None:
+            raise ValueError(
+                f"class_weight is for classifiers, but it is {self.class_weight!r}; pass sample_weight to fit"
+            )
+        X, y = self._checked(self._learn_inputs(X, y), y)
+        self.single_target_ = y.ndim == 1
+        X, y, weights = weighted_rows(X, y, sample_weight)
+        train, validation, generator = self._split(X, as_tensor(y).reshape(len(y), -1), weights)
+        self.target_scaling_ = Standardiser.fit(train.targets, train.weights)
+        self._weigh_features(self._batch(train), None, generator)
+        train, validation = (self._batch(rows) for rows in (train, validation))
+        fitted = self._train(train, validation, None, generator)
+        self._weigh_process(has_every_row=len(train) <= self.exact_rows)
+        if len(validation) and self.process_ is not None:
+            self.process_ = self.process_.conditioned(validation.to(device=self.device))
+        self._score_held_out(fitted, validation)
+        return self
+
+    @property
+    def process_weight_(self) -> float:
+        """The weight of the exact process in the prediction, from 0 (the ensemble alone) to 1 (the process alone)."""
+        return 0.0 if self.process_ is None else self.process_.weight
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Array | tuple[Array, Array]:
+        """The expected target; with its standard deviation, or the joint covariance of all rows, noise included."""
+        if return_std and return_cov:
+            raise RuntimeError("at most one of return_std and return_cov can be asked for")
+        if return_cov:
+            joint = self._predictive(X, joint=True)
+            return self._original(joint.mean), self._covariance(joint)
+        predictive = self._predictive(X)
+        mean = self._original(predictive.mean)
+        return (mean, self._original_std(predictive.std)) if return_std else mean
+
+    def predict_interval(
+        self, X: Any, level: float | Sequence[float] | Array = 0.9, *, conformal: bool = False
+    ) -> Array:
+        """Lower and upper ends (N, 2), or (N, C, 2): Gaussian, or conformal.
+
+        Args:
+            level: the probability that an interval contains its target. L of them give (N, L, 2), or (N, C, L, 2), from
+                one evaluation; an interval lies inside those of higher levels.
+            conformal: mean ± q · std with q the quantile of standardised errors: of validation rows, or of the exact
+                process leaving one row out; `conformalize` takes unseen rows, for which coverage is guaranteed.
+        """
+        levels = as_levels(level)
+        predictive = self._predictive(X)
+        intervals = [self._interval(predictive, float(each), conformal) for each in levels]
+        return intervals[0] if np.ndim(level) == 0 else np.stack(intervals, axis=-2)
+
+    def conformalize(self, X: Any, y: Any) -> "DEGPRegressor":
+        """Calibrates conformal intervals on rows not used for training: coverage then holds at any sample size."""
+        rows = self._labelled(X, y)
+        self.conformity_ = self._conformity(self._predictive_at(rows.inputs), rows.targets)
+        return self
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int | None = 0) -> Array:
+        """Joint draws of the targets of all rows, (N, n_samples) or (N, C, n_samples)."""
+        seed = int(check_random_state(random_state).randint(2**31))
+        generator = torch.Generator(self.device).manual_seed(seed)
+        draws = self._predictive(X, joint=True).sample(n_samples, generator=generator)
+        return np.moveaxis(np.stack([self._original(draw) for draw in draws]), 0, -1)
+
+    def uncertainty(self, X: Any) -> Uncertainty:
+        """Variances of each row: what more data would remove, what would remain, and their sum."""
+        predictive = self._predictive(X)
+        parts = (predictive.epistemic, predictive.aleatoric, predictive.total)
+        return Uncertainty(*(self._original_std(part.sqrt()) ** 2 for part in parts))
+
+    @torch.no_grad()
+    def update(self, X: Any, y: Any) -> "DEGPRegressor":
+        """Takes in new labels without training: conditions the Gaussian process on them, exactly, at the cost of M³."""
+        new = self._labelled(X, y).to(device=self.device)
+        before = self.method_.predictive(evaluate(self.ensemble_, new.inputs.double()))
+        assert isinstance(before, RegressionPredictive)
+        self.coefficients_ = before.posterior.coefficients(new.targets, before.aleatoric, before=self.coefficients_)
+        self.process_ = self.process_ and self.process_.conditioned(new)
+        return self
+
+    def _predictive(self, inputs: Any, *, joint: bool = False) -> RegressionPredictive:
+        check_is_fitted(self)
+        return self._predictive_at(self._standardised(as_tensor(encode_inputs(self, inputs))), joint=joint)
+
+    def _predictive_at(self, points: Tensor, *, joint: bool = False) -> RegressionPredictive:
+        """What is served: the ensemble, the exact process, or their average; `joint` keeps all covariances."""
+        if self.process_ is None or self.process_weight_ == 0:
+            return self._ensemble_predictive(points)
+        process = self.process_.predictive(points.to(self.device), joint=joint)
+        return (
+            process if self.process_weight_ == 1 else self.process_.averaged(self._ensemble_predictive(points), process)
+        )
+
+    def _ensemble_predictive(self, points: Tensor) -> RegressionPredictive:
+        predictive = super()._predictive_at(points)
+        assert isinstance(predictive, RegressionPredictive)
+        return predictive
+
+    def _weigh_process(self, *, has_every_row: bool) -> None:
+        if self.process_ is not None:
+            rows = self.process_.rows
+            nll = -self._ensemble_predictive(rows.inputs).log_prob(rows.targets).mean()
+            self.process_ = self.process_.weighed_against(float(nll), has_every_row=has_every_row)
+
+    def _score_held_out(self, fitted: Fitted, validation: Batch) -> None:
+        """The NLL and the standardised errors of rows that a prediction has not seen: validation, or leave-one-out."""
+        self.conformity_ = np.empty(0)
+        if fitted.held_out is not None:
+            self.conformity_ = self._conformity(fitted.held_out, validation.targets)
+        elif self.process_ is not None:
+            self.conformity_ = np.sort(self.process_.leave_one_out_scores().cpu().numpy())
+            self.validation_nll_ = float(self.process_.leave_one_out_nll().mean())
+
+    def _conformity(self, predictive: Predictive, targets: Tensor) -> Array:
+        """Sorted |y − m| / std of rows that were not trained on, the largest over a row's targets."""
+        assert isinstance(predictive, RegressionPredictive)
+        scores = ((targets.to(self.device) - predictive.mean).abs() / predictive.std).amax(1)
+        return np.sort(scores.cpu().numpy())
+
+    def _interval(self, predictive: RegressionPredictive, level: float, conformal: bool) -> Array:
+        """The ends of one level, in original units."""
+        low, high = predictive.interval(level)
+        if conformal:
+            half = torch.tensor(conformal_quantile(self.conformity_, level)).to(predictive.std) * predictive.std
+            low, high = predictive.mean - half, predictive.mean + half
+        return np.stack([self._original(low), self._original(high)], axis=-1)
+
+    def _checked(self, inputs: Array, y: Any) -> tuple[Array, Array]:
+        """Inputs and targets as arrays, if they belong together."""
+        return check_X_y(inputs, y, dtype=(np.float64, np.float32), multi_output=True, y_numeric=True, estimator=self)
+
+    def _labelled(self, X: Any, y: Any) -> Batch:
+        """New rows and their targets in standardised units."""
+        check_is_fitted(self)
+        X, y = self._checked(encode_inputs(self, X), y)
+        return self._batch(Batch(as_tensor(X), as_tensor(y).reshape(len(y), -1)))
+
+    def _covariance(self, predictive: RegressionPredictive) -> Array:
+        q, scale = predictive.posterior, np.asarray(self.target_scaling_.std) ** 2
+        blocks = [
+            q.deviations[:, :, c].mT @ q.deviations[:, :, c] + torch.diag(q.diagonal[:, c] + predictive.aleatoric[:, c])
+            for c in range(q.mean.shape[1])
+        ]
+        covariance = np.stack([block.double().cpu().numpy() for block in blocks], axis=-1) * scale
+        return covariance[..., 0] if self.single_target_ else covariance
+
+    def _batch(self, rows: Batch) -> Batch:
+        """Rows in original units, standardised."""
+        inputs, targets = self._standardised(rows.inputs), self.target_scaling_.apply(rows.targets).float()
+        return replace(rows, inputs=inputs, targets=targets)
+
+    def _original(self, values: Tensor) -> Array:
+        array = self.target_scaling_.undo(values.double().cpu()).numpy()
+        return array[:, 0] if self.single_target_ else array
+
+    def _original_std(self, values: Tensor) -> Array:
+        array = self.target_scaling_.undo_std(values.double().cpu()).numpy()
+        return array[:, 0] if self.single_target_ else array
