@@ -22,7 +22,7 @@ from degp import (
 from degp.gaussian import KroneckerGaussian, NumericalWarning
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP
-from degp.tabular.estimators import DEGPRegressor
+from degp.sklearn import DEGPRegressor
 from tests.fixtures import normal
 from tests.memory import LargestTensor
 

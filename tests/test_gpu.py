@@ -27,7 +27,7 @@ from degp.runtime.execution import Compiled, CompiledForTraining, Grouped, Loop,
 from degp.runtime.execution.layers import as_product, strided_by_blocks
 from degp.runtime.kernels import chains, narrow
 from degp.runtime.streams import SideStream
-from degp.tabular.estimators import DEGPClassifier, DEGPRegressor
+from degp.sklearn import DEGPClassifier, DEGPRegressor
 from degp.training import Captured, Checkpoints, Eager, History, Plan, TrainState, graphs
 from degp.vision import PriorNetworks, Recipe, Trained, context_images, initialise, train
 from degp.vision.augmentation import CIFAR10_SCALE, CropAndFlip, Normalise

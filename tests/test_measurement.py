@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from degp import BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
+from degp import BatchPart, BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
 from degp.measurement import BatchAndMeasurement, Domain
 
 
@@ -68,12 +68,20 @@ def test_unlabelled_points_move_with_a_module_and_are_not_saved():
         Unlabelled(torch.zeros(0, 2), 3)
 
 
-@pytest.mark.parametrize("domain", [BatchAndMeasurement(), MeasurementAlone()])
+@pytest.mark.parametrize("domain", [BatchAndMeasurement(), MeasurementAlone(), BatchPart(2), BatchPart(9)])
 def test_the_rows_of_a_domain_are_the_places_of_its_points(domain):
     inputs, measurement = torch.randn(5, 2), torch.randn(3, 2)
     joint = torch.cat([inputs, measurement])
     assert isinstance(domain, Domain)
     assert_close(domain.points(inputs, measurement), joint[domain.rows(5)], rtol=0, atol=0)
+
+
+def test_a_part_of_the_batch_is_its_last_points_and_the_measurement_points():
+    inputs, measurement = torch.randn(5, 2), torch.randn(3, 2)
+    assert torch.equal(BatchPart(2).points(inputs, measurement), torch.cat([inputs[3:], measurement]))
+    assert torch.equal(BatchPart(2).points(inputs, measurement[:0]), inputs[3:])
+    with pytest.raises(ValueError, match="count is a number of points and must be at least 1, but it is 0"):
+        BatchPart(0)
 
 
 def test_measurement_points_alone_must_be_some():

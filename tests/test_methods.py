@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 from degp import (
     Batch,
+    BatchPart,
     Categorical,
     Ensemble,
     Gaussian,
@@ -24,7 +25,7 @@ from degp import (
     no_points,
 )
 from degp.gaussian import KroneckerGaussian, LowRankGaussian, kl_divergence
-from degp.methods import DEGP, Kind, Prepared, de, degp, rde, require_method, rms
+from degp.methods import DEGP, Kind, Method, Prepared, de, degp, rde, require_method, rms
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP, MonteCarloNNGP, WeightPrior
 from tests import reference
@@ -248,16 +249,19 @@ def test_measurement_points_reach_the_divergence():
     assert more > few + 1
 
 
-def test_the_divergence_on_measurement_points_alone_is_that_of_the_marginals():
+@pytest.mark.parametrize("domain, start", [(MeasurementAlone(), 6), (BatchPart(4), 2)])
+def test_the_divergence_on_a_part_of_the_points_is_that_of_the_marginals(domain, start):
     """One q, with one λ for all points: the data term is the same, the divergence that of its marginal there."""
     ensemble, batch = small_ensemble(), small_batch()
     options = {"alpha": 0.7, "measurement": UniformBox(-2.0, 2.0, 5)}
-    alone = degp(Gaussian(), NNGP(1), domain=MeasurementAlone(), **options)
-    points = alone.measurement(batch.inputs, generator=seeded())
-    q = ensemble_posterior(ensemble(torch.cat([batch.inputs, points]))).marginal(slice(6, None))
+    part = degp(Gaussian(), NNGP(1), domain=domain, **options)
+    joint_points = torch.cat([batch.inputs, part.measurement(batch.inputs, generator=seeded())])
+    points = joint_points[start:]
+    q = ensemble_posterior(ensemble(joint_points)).marginal(slice(start, None))
     gram = NNGP(1).kernel()(points, points)
-    p = KroneckerGaussian(torch.linalg.cholesky(gram + 0.05 * gram.diagonal().mean() * torch.eye(5)), 2)
-    loss = batch_loss(ensemble, batch, alone, generator=seeded())
+    jitter = 0.05 * gram.diagonal().mean() * torch.eye(len(points))
+    p = KroneckerGaussian(torch.linalg.cholesky(gram + jitter), 2)
+    loss = batch_loss(ensemble, batch, part, generator=seeded())
     joint = batch_loss(ensemble, batch, degp(Gaussian(), NNGP(1), **options), generator=seeded())
     assert_close(loss.terms["kl"], kl_divergence(q, p))
     assert_close(loss.terms["data"], joint.terms["data"])
@@ -472,3 +476,4 @@ def test_classes_and_names_are_no_methods_and_no_likelihoods():
         with pytest.raises(TypeError, match=r"a method must be a value such as degp.methods.de\(degp.Gaussian\(\)\)"):
             require_method(wrong)
     require_method(de(MEAN))
+    assert issubclass(DEGP, Method) and not issubclass(Gaussian, Method)  # Python 3.12 looks at the class

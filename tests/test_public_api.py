@@ -17,7 +17,7 @@ PUBLIC = {
         *{"Gaussian", "HeteroscedasticGaussian", "Categorical", "Bernoulli"},
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
         *{"AverageEigenvalue", "PointwiseAverage", "ensemble_posterior"},
-        *{"UniformBox", "BatchRegion", "Combined", "Unlabelled", "MeasurementAlone", "no_points"},
+        *{"UniformBox", "BatchRegion", "Combined", "Unlabelled", "MeasurementAlone", "BatchPart", "no_points"},
         *{"ClassPredictive", "RegressionPredictive"},
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },

@@ -1,4 +1,4 @@
-"""Deep ensembles trained and read as Gaussian processes: reliable uncertainty for deep networks.
+"""Deep ensembles trained and used as Gaussian processes: reliable uncertainty for deep networks.
 
 The pipeline: an `Ensemble` maps inputs to outputs, a method of `methods` trains it (`fit`) and turns its outputs into
 a predictive distribution (`predict`), and `metrics` scores that distribution.
@@ -10,7 +10,7 @@ from degp.ensemble import Ensemble, Unpacked, lora, rank_one
 from degp.features import cache_features
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
 from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
-from degp.measurement import BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
+from degp.measurement import BatchPart, BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
 from degp.methods import batch_loss
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
 from degp.prediction import predict
@@ -32,6 +32,7 @@ __version__ = "0.2.0"
 __all__ = [
     "AverageEigenvalue",
     "Batch",
+    "BatchPart",
     "BatchRegion",
     "Bernoulli",
     "Categorical",

@@ -12,6 +12,7 @@ from degp.points import Inputs, count_points, join_points, take_points
 
 __all__ = [
     "BatchAndMeasurement",
+    "BatchPart",
     "BatchRegion",
     "Combined",
     "Domain",
@@ -161,7 +162,7 @@ class Domain(Protocol):
 
 @dataclass(frozen=True)
 class BatchAndMeasurement:
-    """X̃ = X_batch ∪ X_ν, as the evidence bound asks for.        theory/objectives.md (5)"""
+    """X̃ = X_batch ∪ X_ν, as the evidence bound requires.        theory/objectives.md (5)"""
 
     def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
         return join_points([inputs, measurement]) if count_points(measurement) else inputs
@@ -175,6 +176,10 @@ class MeasurementAlone:
     """X̃ = X_ν: the divergence leaves the fit on the data alone, and is no longer that of the evidence bound.
 
     theory/context.md (4)
+
+    Example:
+        >>> MeasurementAlone().points(torch.zeros(5, 2), torch.ones(3, 2)).shape
+        torch.Size([3, 2])
     """
 
     def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
@@ -188,8 +193,36 @@ class MeasurementAlone:
         return slice(batch_size, None)
 
 
+@dataclass(frozen=True)
+class BatchPart:
+    """X̃ = the last `count` points of the batch ∪ X_ν: a random part, since batches are in random order.
+
+    Its divergence is at most that on the whole batch, and costs less: the prior is evaluated on fewer points. It is for
+    ensembles of fewer members than the batch has points: q has M − 1 directions, and in all others of a larger X̃ the
+    divergence compares the prior with λ alone.
+
+    theory/objectives.md (5), theory/context.md (6)
+
+    Example:
+        >>> BatchPart(4).points(torch.zeros(128, 2), torch.ones(3, 2)).shape
+        torch.Size([7, 2])
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _require_count(self.count)
+
+    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
+        start = max(0, count_points(inputs) - self.count)
+        return BatchAndMeasurement().points(take_points(inputs, slice(start, None)), measurement)
+
+    def rows(self, batch_size: int) -> slice:
+        return slice(max(0, batch_size - self.count), None)
+
+
 def _require_count(count: int) -> None:
     if count < 1:
         raise ValueError(
-            f"count is the number of measurement points and must be at least 1, but it is {count}; use no_points"
+            f"count is a number of points and must be at least 1, but it is {count}; use no_points for none"
         )

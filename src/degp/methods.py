@@ -76,7 +76,7 @@ class Prepared:
 
 @runtime_checkable
 class Method(Protocol):
-    """How an ensemble is trained, and what its outputs say about new targets.
+    """How an ensemble is trained, and its predictive distribution of new targets.
 
     The methods here are `nn.Module`s: the parameters of likelihood and prior train, move and are saved with them.
     """
@@ -127,6 +127,12 @@ class Method(Protocol):
     ) -> Float[Tensor, "N C"]:
         """One function from the method's posterior, for Thompson sampling."""
         ...
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        """By functions alone: from Python 3.12 on, isinstance does not see that a module has a likelihood."""
+        functions = ("prepare", "loss", "posterior", "predictive", "draw")
+        return all(hasattr(other, name) for name in functions) if cls is Method else NotImplemented
 
 
 def require_method(method: object) -> None:
@@ -332,7 +338,7 @@ class DEGP(nn.Module):
 
 
 def de(likelihood: Likelihood) -> Memberwise:
-    """Deep ensemble: Σᵢ −log p(y | gᵢ), every member by itself.        theory/objectives.md (1)
+    """Deep ensemble: Σᵢ −log p(y | gᵢ), members trained independently.        theory/objectives.md (1)
 
     Example:
         >>> trained = de(Gaussian(variance=0.1))

@@ -282,7 +282,7 @@ def command_line(folder, world):
 
 
 def regressor():
-    from degp.tabular.estimators import DEGPRegressor
+    from degp.sklearn import DEGPRegressor
 
     table = np.random.default_rng(0).normal(size=(60, 3))
     model = DEGPRegressor(members=4, hidden_layers=(8,), alpha=1.0, steps=60, batch_size=60, random_state=0)

@@ -37,6 +37,7 @@ def recipe(method="degp", **options):
         "learning_rate": 0.01,
         "alpha": 0.01,
         "beta": 0.1,
+        "context": None,
     } | options
     return Recipe(network, PriorNetworks(features, 3), SCALE, method=method, **settings)
 

@@ -27,6 +27,14 @@ def test_a_fitted_temperature_is_never_worse_where_it_was_fitted(method, tempera
     assert plain.temperature == pytest.approx(temperature)  # the trained one is unchanged
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_a_fitted_temperature_undoes_the_scale_of_the_outputs(scale):
+    outputs, labels = example("de").outputs(SETS.validation.inputs), SETS.validation.targets
+    expected = mixture().fitted(outputs, labels)(outputs).probabilities
+    found = mixture().fitted(scale * outputs, labels)(scale * outputs).probabilities
+    assert_close(found, expected, rtol=0, atol=1e-3)
+
+
 def test_a_pooled_temperature_is_recovered_and_keeps_the_order_of_the_classes():
     p = predictive(5000, 0).probabilities
     labels = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(1)).squeeze(1)

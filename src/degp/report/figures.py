@@ -20,7 +20,6 @@ __all__ = [
     "STYLE",
     "Band",
     "band_grid",
-    "bars",
     "draw_band",
     "legend_below",
     "look",
@@ -211,23 +210,6 @@ def _band_legend(figure: "Figure", *, members: bool) -> None:
     figure.legend(
         entries.values(), entries.keys(), loc="outside lower center", ncols=columns, fontsize=9, frameon=False
     )
-
-
-def bars(values: Mapping[str, float], *, label: str, title: str = "") -> "Figure":
-    """One labelled bar per name.
-
-    Example:
-        >>> figure = bars({"DE": 1.3, "DE-GP": 0.8}, label="NLL, nats per point")
-    """
-    figure, grid = panels(1, 1, width=4.2, height=0.45 * len(values) + 1.0)
-    axes = grid[0, 0]
-    drawn = axes.barh(list(values), list(values.values()), color=[look(name)["color"] for name in values])
-    axes.bar_label(drawn, fmt="%.3g", padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.15)
-    axes.grid(False, axis="y")
-    axes.set(xlabel=label, title=title)
-    return figure
 
 
 def save_figure(figure: "Figure", path: Path | str, *, dpi: int = 150) -> Path:

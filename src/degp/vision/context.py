@@ -44,7 +44,10 @@ class PatchShuffle:
     ) -> Float[Tensor, "K C H W"]:
         G, (C, H, W) = self.grid, inputs.shape[1:]
         if H % G or W % G:
-            raise ValueError(f"patches must tile the image, but {H} × {W} pixels have no {G} × {G} equal patches")
+            raise ValueError(
+                f"patches must tile the image, but {H} × {W} pixels have no {G} × {G} equal patches; "
+                "pass another grid, or other context images"
+            )
         images = inputs[_rows(self.count, inputs, generator)].reshape(-1, C, G, H // G, G, W // G)
         patches = images.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)  # (K, G², C, h, w)
         order = torch.rand(self.count, G * G, generator=generator, device=inputs.device).argsort(1)

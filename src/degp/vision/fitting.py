@@ -22,7 +22,6 @@ from degp.training.plan import never
 from degp.training.progress import progress_bar
 from degp.training.transform import Transform
 from degp.typing import Batch
-from degp.vision.augmentation import Normalise
 from degp.vision.initialisation import initialise
 from degp.vision.recipe import WEIGHT_PRIOR, Recipe
 
@@ -58,7 +57,7 @@ class Trained:
             batch_size: images at a time; by default 500 on a GPU and 50 on a CPU, where more are slower.
             progress: a progress bar; by default where the output is a terminal.
         """
-        normalise = _normalise(self.recipe, images.device)
+        normalise = self.recipe.normalise(images.device)
         size = batch_size if batch_size is not None else BATCHES.get(images.device.type, 50)
         self.ensemble.eval()
         if images.is_cuda and self.ensemble.execution is None:  # saved members: `fit` has not chosen
@@ -172,14 +171,10 @@ def _stepping(recipe: Recipe, device: torch.device, mesh: Mesh) -> Stepping:
 
 
 def _transform(recipe: Recipe, device: torch.device) -> Transform:
-    normalise, augment = _normalise(recipe, device), recipe.augmentation
+    normalise, augment = recipe.normalise(device), recipe.augmentation
     if augment is None:
         return lambda images, generator: normalise(images)
     return lambda images, generator: normalise(augment(images, generator))
-
-
-def _normalise(recipe: Recipe, device: torch.device) -> Normalise:
-    return Normalise(*recipe.scale, channels_last=device.type == "cuda").to(device)
 
 
 def _optimizers(recipe: Recipe, ensemble: Ensemble, likelihood: Categorical) -> list[Optimizer]:

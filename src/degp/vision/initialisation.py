@@ -78,7 +78,7 @@ def _method(recipe: Recipe, alpha: float, ensemble: Ensemble, generator: torch.G
 
 def _prior(networks: PriorNetworks, generator: torch.Generator) -> Prior:
     # only the architecture counts, but ranks compare the weights: they must not be random
-    features = WEIGHT_PRIOR.initialise(networks.make_features(), generator=torch.Generator().manual_seed(0))
+    features = WEIGHT_PRIOR.initialise(networks.features(), generator=torch.Generator().manual_seed(0))
     prior = MonteCarloNNGP(
         features,
         num_draws=networks.num_draws,
