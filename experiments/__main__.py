@@ -1,5 +1,7 @@
 """`python -m experiments NAME [--smoke] [--out FOLDER]`: reruns one of the paper's experiments.
 
+`python -m experiments pages` writes the numbers of all stored results into the pages.
+
 Those on images also run under `torchrun --nproc-per-node=R -m experiments NAME …`, which shares out the members.
 """
 
@@ -27,6 +29,7 @@ from experiments import (
     toy,
     uci,
 )
+from experiments.pages import command as pages
 
 # many small networks, which ranks would only slow down
 ONE_PROCESS = ("toy", "uci", "intervals", "peers", "bandits", "active", "bo", "pretrained")
@@ -50,6 +53,7 @@ app.command(name="cifar10_alpha")(cifar10_alpha.main)
 app.command(name="cifar10_prior")(cifar10_prior.main)
 app.command(name="cifar10_shift")(cifar10_shift.main)
 app.command(name="cifar100")(cifar100.main)
+app.command(name="pages")(pages.main)
 app.add_typer(data_sets.app, name="data")
 
 

@@ -24,18 +24,18 @@ from experiments.data.corruptions import CORRUPTIONS, frost_overlays
 from experiments.protocols import options
 from experiments.protocols.corruption_table import corruption_table
 from experiments.protocols.image_figures import box_panels
+from experiments.protocols.image_records import Records, alone, finite_or_none
 from experiments.protocols.image_runs import (
     Place,
-    Records,
     Run,
     display,
-    finite_or_none,
     label,
     records_in,
     write_table,
 )
 
 SCORES = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted", "nll_calibrated", "ece_calibrated")
+DRAWN = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted")
 SHARED = "shared"
 FOLDER = Path("experiments/results")
 
@@ -111,9 +111,10 @@ def _do_runs(place: Place, runs: Sequence[Run], types: Sequence[str], smoke: boo
         place.say(f"{label(run.facts)}, {display(run.network)}, seed {run.seed}")
         rows = corruption_table(place.members_of(run), sets, types=types, overlays=overlays)
         if place.mesh.is_first:
-            records = records_in(place) + [{**run.facts, **finite_or_none(row), **where} for row in rows]
             config = run.recipe.describe() | {"types": list(types), "frost": overlays is not None}
-            save_results(place.out, config=config, records=records)
+            with alone(place.out):
+                records = records_in(place) + [{**run.facts, **finite_or_none(row), **where} for row in rows]
+                save_results(place.out, config=config, records=records)
 
 
 def _overlays(place: Place) -> tuple[Tensor, ...] | None:
@@ -125,12 +126,12 @@ def _overlays(place: Place) -> tuple[Tensor, ...] | None:
 
 
 def _figures(place: Place) -> None:
-    records = records_in(place) if place.mesh.is_first else []
-    for score in SCORES:
+    records = [r for r in records_in(place) if not cifar10.is_superseded(r)] if place.mesh.is_first else []
+    for score in DRAWN:
         panels = {display(network): _boxes(records, network, score) for network in _distinct(records, "network")}
         panels = {network: boxes for network, boxes in panels.items() if boxes}  # older records have fewer scores
         if panels:
-            figure = box_panels(panels, x_label="severity (0: clean); boxes over types", y_label=display(score))
+            figure = box_panels(panels, x_label="severity (0: clean)", y_label=display(score))
             save_figure(figure, place.out / f"{score}.png")
 
 
@@ -139,7 +140,7 @@ def _boxes(records: Records, network: str, score: str) -> dict[str, dict[int, li
     cells: dict[str, dict[int, dict[str, list[float]]]] = {}
     for record in records:
         if record["network"] == network and record.get(score) is not None:
-            by_type = cells.setdefault(label(record), {}).setdefault(record["severity"], {})
+            by_type = cells.setdefault(display(label(record)), {}).setdefault(record["severity"], {})
             by_type.setdefault(record["corruption"], []).append(record[score])
     return {
         method: {severity: [mean(values) for values in types.values()] for severity, types in severities.items()}

@@ -11,27 +11,26 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from degp.runtime.files import read_json, write_json
 from experiments import cifar10, cifar10_sharing
 from experiments.data import DataSetError
 from experiments.data.corruptions import CORRUPTIONS, frost_overlays
 from experiments.protocols import options
+from experiments.protocols.image_records import add_rows, alone
 from experiments.protocols.image_runs import (
     Place,
     Run,
     do_runs,
     draw_curves,
-    finite_or_none,
-    is_in,
     write_summary,
 )
 from experiments.protocols.image_smoke import smoke_runs
 from experiments.protocols.shift.runs import run_by_name
 from experiments.protocols.shift.scores import CorruptedImages, OnEverything, OnValidation
 from experiments.protocols.shift.sets import ShiftSets, cifar10_sets
+from experiments.protocols.shift.sngp import DistanceAware
 from experiments.protocols.shift.summary import write_comparison
 
-METHODS = ("rde", "degp", "degp-a0.003-p8", "degp-a0.01-p8-context", "rde-context-exposed", "rde-context-seen")
+METHODS = ("rde", "chosen", "degp", "degp-a0.003-p8", "rde-context-exposed", "rde-context-seen")
 SUMMARY = (
     *("accuracy", "nll", "ece", "nll_unfitted", "accuracy_corrupted", "nll_corrupted", "ece_corrupted"),
     *("auroc_svhn_mi", "auroc_svhn_entropy", "auroc_cifar100_entropy", "auroc_fashion_mnist_entropy"),
@@ -62,10 +61,11 @@ def main(
     place = Place.open(out / "selection" if validation_only else out, checkpoints, device, minutes, smoke)
     sets = cifar10_sets(smoke, place.say).to(place.device)
     _do_runs(place, _tiny(runs) if smoke else runs, sets, validation_only, smoke)
-    write_summary(place, SUMMARY)
-    draw_curves(place, {"log temperature": cifar10.FIGURES["log temperature"]})
-    if not validation_only:
-        write_comparison(place)
+    with alone(place.out):
+        write_summary(place, SUMMARY)
+        draw_curves(place, {"log temperature": cifar10.FIGURES["log temperature"]})
+        if not validation_only:
+            write_comparison(place)
 
 
 def _do_runs(place: Place, runs: list[Run], sets: ShiftSets, validation_only: bool, smoke: bool) -> None:
@@ -82,17 +82,22 @@ def _do_runs(place: Place, runs: list[Run], sets: ShiftSets, validation_only: bo
 
 def _tiny(runs: list[Run]) -> list[Run]:
     """Smoke runs; kinds of members stay apart by the names of their networks."""
-    tiny = [cifar10_sharing.with_tiny_backbone(run) if run.recipe.backbone else run for run in smoke_runs(runs)]
+    small = zip(runs, smoke_runs(runs), strict=False)  # those of the first seed
+    tiny = [_with_tiny_networks(full, run) for full, run in small]
     kinds = ["heads" if run.recipe.backbone else "rank-one" if run.recipe.light else "" for run in tiny]
     return [replace(run, network=f"tiny {kind}".strip()) for run, kind in zip(tiny, kinds, strict=True)]
+
+
+def _with_tiny_networks(full: Run, run: Run) -> Run:
+    if isinstance(full.recipe.make_network, DistanceAware):
+        return replace(run, recipe=replace(run.recipe, make_network=DistanceAware(run.recipe.make_network)))
+    return cifar10_sharing.with_tiny_backbone(run) if run.recipe.backbone else run
 
 
 def _keep(place: Place, run: Run, rows: list[dict[str, Any]]) -> None:
     """Adds a run's rows to corruptions.json."""
     if place.mesh.is_first:
-        path = place.out / "corruptions.json"
-        before = [row for row in (read_json(path) if path.exists() else []) if not is_in([row], run)]
-        write_json(path, before + [{**run.facts, **finite_or_none(row)} for row in rows])
+        add_rows(place.out / "corruptions.json", run.facts, rows)
 
 
 def _overlays(place: Place) -> tuple[Tensor, ...] | None:

@@ -62,7 +62,7 @@ def recipe(method: str, epochs: int = 24, members: int = 10) -> Recipe:
     """The authors' settings for one of `METHODS`."""
     shared = Recipe(
         lenet,
-        PriorNetworks(lenet_features),
+        PriorNetworks(lenet_features, num_draws=10),
         FASHION_MNIST_SCALE,
         members=members,
         epochs=epochs,
@@ -71,6 +71,7 @@ def recipe(method: str, epochs: int = 24, members: int = 10) -> Recipe:
         schedule=Cosine(),
         warm_up=0,
         augmentation=None,
+        context=None,
     )
     return replace(shared, **METHODS[method])
 

@@ -21,7 +21,7 @@ from degp.data import kfold
 from degp.report import environment, save_results
 from degp.report.figures import COLOURS, legend_below, panels, save_figure
 from degp.runtime.files import new_file
-from degp.tabular.estimators import DEGPRegressor
+from degp.sklearn import DEGPRegressor
 from degp.typing import Batch
 from experiments.data import UCI_NAMES, covertype, uci
 from experiments.protocols.deadline import Deadline
@@ -147,7 +147,7 @@ def _figure(by_set: dict[str, Records]) -> Any:
         axis.plot(x, mean(values), "_", color=COLOURS["DE-GP"], markersize=18, markeredgewidth=2, label="mean")
     axis.axhline(0.9, color="black", linewidth=0.8, linestyle=":", label="nominal level")
     axis.set_xticks(range(len(by_set)), list(by_set), rotation=30, ha="right")
-    axis.set_ylabel("share inside 90 % intervals")
+    axis.set_ylabel("coverage of 90 % intervals")
     axis.grid(False, axis="x")
     legend_below(figure, grid)
     return figure

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from degp.report import save_results
+from degp.report import environment, save_results
 from degp.report.results import require_fields
 from degp.runtime.files import read_json, write_json
 from experiments.data.sources import DataSetError
@@ -82,6 +82,7 @@ class _Store:
     ) -> None:
         self.out, self.config = out, config
         self.records, self.failures, self.versions = records, failures, versions
+        self.commit = environment()["commit"]
         if failures:
             typer.echo(f"{len(failures)} failed cells are not run again; delete {out / 'failures.json'} to try them")
 
@@ -94,7 +95,7 @@ class _Store:
             self.failures = sorted([*self.failures, asdict(cell) | {"error": outcome.reason}], key=_place)
             write_json(self.out / "failures.json", self.failures)
             return
-        self.records = sorted([*self.records, asdict(cell) | outcome], key=_place)
+        self.records = sorted([*self.records, asdict(cell) | outcome | {"commit": self.commit}], key=_place)
         save_results(self.out, config=asdict(self.config), records=self.records)
         if cell.method not in self.versions:
             self.versions[cell.method] = package_version(METHODS[cell.method])

@@ -14,7 +14,7 @@ from degp.data import sine
 from degp.demo import SineResult, SineRun, distance_to_exact, exact_band, exact_posterior, train
 from degp.methods import Kind
 from degp.report import save_results
-from degp.report.figures import Band, band_grid, bars, save_figure
+from degp.report.figures import Band, band_grid, save_figure
 from degp.runtime.files import require_writable
 
 DEPTHS: tuple[tuple[int, ...], ...] = ((), (64,), (128, 128), (256, 256, 256))
@@ -93,9 +93,6 @@ def _figures(runs: list[SineResult], out: Path) -> None:
     save_figure(band_grid(row(Kind.DE, 0) | row(Kind.RDE, 0) | exact, data), out / "figure1.png")
     save_figure(band_grid(row(Kind.DEGP, 8) | exact, data), out / "figure2.png")
     save_figure(band_grid(row(Kind.DEGP, 0) | exact, data), out / "without_measurement_points.png")
-    seconds = {method.label: results[method, points, DEPTHS[-1]].seconds for method, points in RUNS[:3]}
-    figure = bars(seconds, label="seconds of training", title="3 hidden layers of 256")
-    save_figure(figure, out / "training_speed.png")
 
 
 def _title(widths: tuple[int, ...]) -> str:

@@ -77,5 +77,5 @@ def _package(module: str, package: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise MissingPackageError(
-            f"this experiment needs {package}, which is not installed; pip install 'degp[pretrained]'"
+            f"this experiment needs {package}, but its import failed with {error}; pip install 'degp[pretrained]'"
         ) from error

@@ -43,10 +43,13 @@ def final_table(records: Records) -> str:
 
 
 def _figure(records: Records) -> Any:
-    """One panel per problem: median and quartiles of the regret over evaluations."""
+    """One panel per problem, three in a row: median and quartiles of the regret over evaluations."""
     problems = names(records, "problem")
-    figure, grid = panels(1, len(problems), width=3.0, height=3.2)
-    for axes, problem in zip(grid[0], problems, strict=True):
+    columns = min(3, len(problems))
+    figure, grid = panels(-(-len(problems) // columns), columns, width=3.2, height=2.7)
+    for axes in grid.flat[len(problems) :]:
+        axes.set_visible(False)
+    for axes, problem in zip(grid.flat, problems, strict=False):
         for method in names(records, "method"):
             own = [r for r in records if (r["problem"], r["method"]) == (problem, method)]
             counts = sorted({r["evaluations"] for r in own})
@@ -57,7 +60,8 @@ def _figure(records: Records) -> Any:
                 axes.plot(counts, bands[1], label=method, **look(method))
         axes.set(title=problem, xlabel="evaluations", yscale="log")
         plain_ticks(axes.yaxis)
-    grid[0, 0].set_ylabel("simple regret")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("simple regret")
     legend_below(figure, grid, "median over seeds; bands: quartiles")
     return figure
 

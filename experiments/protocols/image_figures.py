@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from degp.report.figures import look, panels
+from degp.report.figures import legend_below, look, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Line = tuple[Sequence[int | float], Sequence[int | float]]  # x and y
 STYLES = ("-", "--", ":", "-.")
 HEIGHT, LEGEND_ROW = 3.1, 0.2  # in inches
+USUAL = "DE-GP α = 0.01, β = 0.1"  # the paper's settings of CIFAR-10: DE-GP's own colour, a solid line
 SHADES = ((1.0, 0.0), (0.55, 1.0), (0.6, 0.0), (0.3, 1.0))  # share of the colour, and the grey it is mixed with
 
 
@@ -38,8 +39,8 @@ def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: 
 def box_panels(
     panels: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]], *, x_label: str, y_label: str
 ) -> "Figure":
-    """One panel per title: per label one box at each x, over the values there."""
-    figure, grid = _panels(len(panels), width=5.2)
+    """One panel per title, below each other: per label one box at each x, over the values there."""
+    figure, grid = _stacked(len(panels))
     styles = _styles(panels.values())
     for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
         width = 0.8 / max(1, len(labelled))
@@ -59,14 +60,19 @@ def box_panels(
                 box.set(facecolor=style["color"], linestyle=style["linestyle"], alpha=0.7)
             drawn["boxes"][0].set_label(label)
         axes.set_xticks(sorted({x for boxes in labelled.values() for x in boxes}))
-        _name(axes, title, x_label, y_label)
-    _add_legend(figure, grid, "boxes: quartiles; line: median; dots: outliers")
+        _name(axes, title, x_label if axes is grid[-1] else "", y_label)
+    legend_below(figure, np.array(grid), "boxes: quartiles over corruptions; line: median; dots: outliers")
     return figure
 
 
-def _panels(number: int, width: float = 4.2) -> "tuple[Figure, Sequence[Axes]]":
-    figure, grid = panels(1, number, width=width, height=HEIGHT)
+def _panels(number: int) -> "tuple[Figure, Sequence[Axes]]":
+    figure, grid = panels(1, number, width=4.2, height=HEIGHT)
     return figure, grid[0]
+
+
+def _stacked(number: int) -> "tuple[Figure, Sequence[Axes]]":
+    figure, grid = panels(number, 1, width=7.5, height=2.6, sharex=True)
+    return figure, grid[:, 0]
 
 
 def _name(axes: "Axes", title: str, x_label: str, y_label: str) -> None:
@@ -96,6 +102,7 @@ def _styles(panels: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     For all panels together: they share one legend.
     """
     labels = dict.fromkeys(label for labelled in panels for label in labelled)
+    labels = dict.fromkeys(sorted(labels, key=lambda label: label != USUAL))
     numbers = {method: count() for method in {label.split()[0] for label in labels}}
     return {label: _style(label.split()[0], next(numbers[label.split()[0]])) for label in labels}
 

@@ -6,32 +6,43 @@ Under `torchrun` the members are distributed across the ranks. All ranks compute
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 import torch
 import typer
+from jaxtyping import Float
+from torch import Tensor
 
 from degp.methods import Kind
 from degp.metrics import ErrorUncertaintyCurve
-from degp.report import environment, load_results, save_results
 from degp.report.figures import save_figure
-from degp.report.results import require_fields
 from degp.runtime.cpu import tune_process
 from degp.runtime.distributed import Mesh, start
-from degp.runtime.files import new_file, read_json, require_writable, write_json
+from degp.runtime.files import new_file, require_writable, write_tensors
 from degp.training import Checkpoints, History
 from degp.typing import Batch
 from degp.vision import Recipe, Trained, has_members, load_members, save_members, train
 from experiments.protocols.assessment import assess
 from experiments.protocols.deadline import Deadline, OutOfTime
 from experiments.protocols.image_figures import Line, line_panels
+from experiments.protocols.image_records import (
+    Records,
+    add_record,
+    add_rows,
+    agrees,
+    alone,
+    load_records,
+    load_rows,
+    name_of,
+)
 from experiments.protocols.image_sets import ImageSets
 
-Records = list[dict[str, Any]]
 SCORES = (
     "accuracy",
     "nll",
@@ -44,13 +55,19 @@ SCORES = (
     "member_accuracy",
 )
 OOD_SCORES = ("auroc_mi", "auroc_entropy", "auroc_maxprob", "fpr95_mi", "error_mi_10", "error_coverage_10")
+BY_IMAGE = "by_image"  # folder of scores per image
+MEMBERS = {"resnet110": 5}  # other networks have ten
 USUAL_PRIORS = ("lenet", "lite resnet20")
-FACTS = ("network", "method", "alpha", "beta", "prior", "members", "epochs", "seed")  # of every record and curve
 # words of stored names, as tables and figures show them
 DISPLAYED = {
     "unfitted": "uncalibrated",
     "calibrated": "two temperatures",
     "trunk": "backbone",
+    "lenet": "LeNet",
+    "svhn": "SVHN",
+    "kmnist": "KMNIST",
+    "cifar100": "CIFAR-100",
+    **{f"resnet{depth}": f"ResNet-{depth}" for depth in (8, 20, 56, 110)},
     "nll": "NLL",
     "ece": "ECE",
     "auroc": "AUROC",
@@ -113,6 +130,22 @@ class Place:
 
 
 @dataclass(frozen=True)
+class PostHoc:
+    """What is done to trained members before they are evaluated.
+
+    Attributes:
+        apply: from trained members and the data sets to what is evaluated.
+        name: in tables; None where the training's own name says it.
+    """
+
+    apply: Callable[[Trained, Any], Trained]
+    name: str | None = None
+
+
+AS_TRAINED = PostHoc(lambda trained, sets: trained)
+
+
+@dataclass(frozen=True)
 class Run:
     """A recipe and a seed, with names for its networks."""
 
@@ -123,6 +156,7 @@ class Run:
     context: str | None = None  # None for none
     augmentation: str | None = None  # None for crops and flips
     control: str | None = None  # what the recipe's variant is
+    post_hoc: PostHoc = AS_TRAINED
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -131,7 +165,7 @@ class Run:
         functional = method is Kind.DEGP
         return {
             "network": self.network,
-            "method": method.label if self.control is None else f"{method.label} + {self.control}",
+            "method": " + ".join(filter(None, (method.label, self.control, self.post_hoc.name))),
             "alpha": self.recipe.alpha if functional else None,
             "beta": self.recipe.beta,
             "prior": self.prior if functional else None,
@@ -145,17 +179,17 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The facts as the name of a folder."""
-        words = [f"{key}-{value}" for key, value in self.facts.items() if value is not None]
-        return re.sub(r"[^\w.-]+", "-", "_".join(words))
+        """The facts of the training as the name of a folder: runs that differ post hoc share their members."""
+        return name_of(replace(self, post_hoc=AS_TRAINED).facts)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of a run, and its curves by name."""
+    """Scores of a run, its curves by name, and the scores of each test image, where they are kept."""
 
     scores: dict[str, Any]
     curves: dict[str, Line]
+    by_image: dict[str, Float[Tensor, "N"]] = field(default_factory=dict)
 
 
 Evaluate = Callable[[Trained, ImageSets], Evaluation]
@@ -165,6 +199,12 @@ def evaluate(trained: Trained, sets: ImageSets) -> Evaluation:
     """All scores, with the curves of training and of error against uncertainty."""
     assessment = assess(trained, sets)
     return Evaluation(assessment.scores, evaluate_curves(trained, assessment.error_curve))
+
+
+def training_cost(trained: Trained) -> dict[str, float]:
+    """`seconds` of training in all, and `seconds_per_epoch`, the median: compilation in the first does not count."""
+    seconds = [0.0, *trained.history.column("seconds")]
+    return {"seconds": seconds[-1], "seconds_per_epoch": median(after - before for before, after in pairwise(seconds))}
 
 
 def evaluate_curves(trained: Trained, curve: ErrorUncertaintyCurve | None = None) -> dict[str, Line]:
@@ -191,24 +231,39 @@ def run_experiment(
 ) -> None:
     """The runs, their summary, and a figure per name of curves, with labels for x and y."""
     do_runs(place, runs, sets.to(place.device), score)
-    write_summary(place)
-    draw_curves(place, figures)
+    with alone(place.out):
+        write_summary(place)
+        draw_curves(place, figures)
 
 
 def do_runs(place: Place, runs: Sequence[Run], sets: ImageSets, score: Evaluate = evaluate) -> None:
-    """Trains and evaluates the runs that are not in metrics.json yet, and saves after each."""
+    """Trains and evaluates the runs that are not in metrics.json yet, and saves after each.
+
+    Several processes may do different runs in one folder at the same time.
+    """
     for run in runs:
         if not place.lacks(run):
             continue
         place.say(f"{label(run.facts)}, {display(run.network)}, seed {run.seed}: {run.recipe.epochs} epochs")
         try:
-            trained = trained_members(place, run, sets.train)
+            with _training_of(place, run):
+                trained = trained_members(place, run, sets.train)
         except OutOfTime as reason:
             place.say(f"{reason}; the same command resumes")
             return
-        evaluation = score(trained, sets)
+        evaluation = score(run.post_hoc.apply(trained, sets), sets)
         if place.mesh.is_first:
             _add(place, run, trained, evaluation)
+
+
+@contextmanager
+def _training_of(place: Place, run: Run) -> Iterator[None]:
+    """A block for one process: another that needs the same members waits until they are trained."""
+    if not place.mesh.is_first:
+        yield  # the first rank waits for all
+        return
+    with alone(place.checkpoints / run.name):
+        yield
 
 
 def trained_members(place: Place, run: Run, data: Batch) -> Trained:
@@ -244,25 +299,17 @@ def train_in_time(run: Run, data: Batch, deadline: Deadline, **options: Any) -> 
 
 def records_in(place: Place) -> Records:
     """The records of metrics.json; none where there is no such file."""
-    return load_results(place.out, fields=FACTS)["records"] if (place.out / "metrics.json").exists() else []
+    return load_records(place.out)
 
 
 def curves_in(place: Place) -> Records:
     """The curves of curves.json; none where there is no such file."""
-    path = place.out / "curves.json"
-    curves = read_json(path) if path.exists() else []
-    require_fields(path, curves, (*FACTS, "curve", "x", "y"))
-    return curves
-
-
-def finite_or_none(values: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The values with None for NaN and infinity, which JSON does not have."""
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
+    return load_rows(place.out / "curves.json", ("curve", "x", "y"))
 
 
 def is_in(records: Records, run: Run) -> bool:
     """Whether one of the records is of this run."""
-    return any(all(record.get(key) == value for key, value in run.facts.items()) for record in records)
+    return any(agrees(record, run.facts) for record in records)
 
 
 def draw_curves(place: Place, figures: Mapping[str, tuple[str, str]]) -> None:
@@ -277,8 +324,10 @@ def draw_curves(place: Place, figures: Mapping[str, tuple[str, str]]) -> None:
 
 
 def label(facts: Mapping[str, Any]) -> str:
-    """The method, and for DE-GP its weights, with all that is unusual: prior, initial temperature, context, images."""
+    """The method, and for DE-GP its weights, with all that is unusual: prior, temperature, context, images, members."""
     unusual = "".join(f", {facts[key]}" for key in ("context", "augmentation") if facts.get(key))
+    if facts["members"] != MEMBERS.get(facts["network"], 10):
+        unusual += f", M = {facts['members']}"
     if facts["alpha"] is None:
         return f"{facts['method']}{unusual}"
     prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
@@ -296,7 +345,7 @@ def write_summary(place: Place, scores: Sequence[str] = (*SCORES, *OOD_SCORES)) 
     """`summary.md`: mean ± standard error over the seeds, one row per network and method; also printed."""
     groups: dict[tuple[str, str, int], Records] = {}
     for record in records_in(place):
-        groups.setdefault((display(record["network"]), label(record), record["epochs"]), []).append(record)
+        groups.setdefault((display(record["network"]), display(label(record)), record["epochs"]), []).append(record)
     if not groups or not place.mesh.is_first:
         return
     columns = [score for score in scores if any(score in r for own in groups.values() for r in own)]
@@ -317,15 +366,16 @@ def write_table(place: Place, headings: Sequence[str], rows: Sequence[Sequence[s
 
 
 def _add(place: Place, run: Run, trained: Trained, evaluation: Evaluation) -> None:
-    where = {key: environment()[key] for key in ("commit", "device")}
-    record = {**run.facts, **finite_or_none(evaluation.scores), "seconds": trained.history.last["seconds"], **where}
-    curves = [curve for curve in curves_in(place) if not is_in([curve], run)] + [
-        {**run.facts, "curve": name, "x": list(x), "y": list(finite_or_none(dict(enumerate(y))).values())}
-        for name, (x, y) in evaluation.curves.items()
-    ]
-    write_json(place.out / "curves.json", curves)
-    config = run.recipe.describe() | {"network": run.network}
-    save_results(place.out, config=config, records=[*records_in(place), record])
+    if evaluation.by_image:
+        path = place.out / BY_IMAGE / f"{name_of(run.facts)}.safetensors"
+        with new_file(path) as draft:
+            write_tensors(
+                draft, {name: values.float().cpu().contiguous() for name, values in evaluation.by_image.items()}
+            )
+    curves = [{"curve": name, "x": list(x), "y": list(y)} for name, (x, y) in evaluation.curves.items()]
+    add_rows(place.out / "curves.json", run.facts, curves)
+    scores = {**evaluation.scores, **training_cost(trained)}
+    add_record(place.out, run.facts, scores, run.recipe.describe() | {"network": run.network})
     shown = [key for key in SCORES if key in evaluation.scores]
     typer.echo("  " + "  ".join(f"{display(key)} {evaluation.scores[key]:.4f}" for key in shown))
 
@@ -339,7 +389,7 @@ def _lines_in(place: Place, name: str) -> dict[str, dict[str, list[Line]]]:
         y = [math.nan if value is None else value for value in curve["y"]]
         network = display(curve["network"])
         title = network if alike else f"{network}, {curve['epochs']} epochs"
-        panels.setdefault(title, {}).setdefault(label(curve), []).append((curve["x"], y))
+        panels.setdefault(title, {}).setdefault(display(label(curve)), []).append((curve["x"], y))
     return panels
 
 

@@ -23,20 +23,26 @@ def write_summary(records: Records, folder: Path) -> None:
 
 
 def mean_ranks(records: Records, score: str) -> dict[str, float]:
-    """Each method's rank by its mean over folds, averaged over the data sets; 1 is best."""
+    """Each method's rank by its mean over folds, averaged over the data sets; 1 is best.
+
+    Only methods that have run on all sets are ranked: the exact process does without large ones.
+    """
     sets = dict.fromkeys(r["dataset"] for r in records)
-    ranks: dict[str, list[int]] = {method: [] for method in METHODS}
+    ranked = [method for method in METHODS if all(_scores(records, name, method, score) for name in sets)]
+    ranks: dict[str, list[int]] = {method: [] for method in ranked}
     for name in sets:
-        order = sorted(METHODS, key=lambda method: mean(_scores(records, name, method, score)))
+        order = sorted(ranked, key=lambda method: mean(_scores(records, name, method, score)))
         for rank, method in enumerate(order, start=1):
             ranks[method].append(rank)
-    return {method: mean(values) for method, values in ranks.items()}
+    return {method: mean(values) for method, values in ranks.items() if values}
 
 
 def paired_difference(records: Records, name: str, method: str, score: str) -> tuple[float, float]:
-    """Mean over folds of a method's score minus DE's, and the half-width of its 95 % interval."""
-    pairs = zip(_scores(records, name, method, score), _scores(records, name, "DE", score), strict=True)
-    differences = [own - other for own, other in pairs]
+    """Mean over folds of a method's score minus DE's, and half of its 95 % interval; NaN for less than two folds."""
+    own, other = (_by_fold(records, name, m, score) for m in (method, "DE"))
+    differences = [own[fold] - other[fold] for fold in own if fold in other]
+    if len(differences) < 2:
+        return math.nan, math.nan
     return mean(differences), STUDENT_95[len(differences)] * stdev(differences) / math.sqrt(len(differences))
 
 
@@ -49,18 +55,18 @@ def _page(records: Records, protocol: str) -> str:
             "data set", METHODS, [[name, *(_cell(records, name, m, score) for m in METHODS)] for name in sets]
         )
         ranks = mean_ranks(records, score)
-        lines += [f"| **mean rank** | {' | '.join(f'{ranks[m]:.2f}' for m in METHODS)} |", ""]
+        ranked = (f"{ranks[m]:.2f}" if m in ranks else "–" for m in METHODS)
+        lines += [f"| **mean rank** | {' | '.join(ranked)} |", ""]
         lines += [f"Difference to DE in {title}, paired over folds, with its 95 % interval:", ""]
         others = [m for m in METHODS if m != "DE"]
         rows = [[name, *(_difference(records, name, m, score) for m in others)] for name in sets]
         lines += [*_table("data set", others, rows), ""]
     lines += ["### Coverage of 90 % intervals, and what DE-GP took for α", ""]
-    rows = [
-        [n, *(f"{mean(_scores(records, n, m, 'coverage90')):.3f}" for m in METHODS), _alphas(records, n)] for n in sets
-    ]
+    rows = [[n, *(_coverage(records, n, m) for m in METHODS), _alphas(records, n)] for n in sets]
     lines += [*_table("data set", (*METHODS, "α by fold"), rows), ""]
-    epochs = {n: max(r.get("epochs", 0) for r in records if r["dataset"] == n) for n in sets}
-    return "\n".join([*lines, f"Epochs at most: {', '.join(f'{n} {e}' for n, e in epochs.items())}.", ""])
+    epochs = {n: max(r.get("epochs") or 0 for r in records if r["dataset"] == n) for n in sets}
+    counted = [f"{name} {number}" for name, number in epochs.items() if number]  # estimators count steps
+    return "\n".join([*lines, *([f"Epochs at most: {', '.join(counted)}.", ""] if counted else [])])
 
 
 def _table(corner: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -70,13 +76,23 @@ def _table(corner: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 def _cell(records: Records, name: str, method: str, score: str) -> str:
     values = _scores(records, name, method, score)
-    text = f"{mean(values):.3f} ± {stdev(values) / math.sqrt(len(values)):.3f}"
-    best = min(METHODS, key=lambda m: mean(_scores(records, name, m, score)))
+    if not values:
+        return "–"
+    text = f"{mean(values):.3f}" + (f" ± {_error(values):.3f}" if len(values) > 1 else "")
+    present = [m for m in METHODS if _scores(records, name, m, score)]
+    best = min(present, key=lambda m: mean(_scores(records, name, m, score)))
     return f"**{text}**" if method == best else text
+
+
+def _coverage(records: Records, name: str, method: str) -> str:
+    values = _scores(records, name, method, "coverage90")
+    return f"{mean(values):.3f}" if values else "–"
 
 
 def _difference(records: Records, name: str, method: str, score: str) -> str:
     centre, half = paired_difference(records, name, method, score)
+    if math.isnan(centre):
+        return "–"
     return f"{centre:+.3f} ± {half:.3f}{' *' if abs(centre) > half else ''}"
 
 
@@ -86,8 +102,16 @@ def _alphas(records: Records, name: str) -> str:
 
 
 def _scores(records: Records, name: str, method: str, score: str) -> list[float]:
+    return list(_by_fold(records, name, method, score).values())
+
+
+def _by_fold(records: Records, name: str, method: str, score: str) -> dict[int, float]:
     own = [r for r in records if r["dataset"] == name and r["method"] == method]
-    return [r[score] for r in sorted(own, key=lambda r: r["fold"])]
+    return {r["fold"]: r[score] for r in sorted(own, key=lambda r: r["fold"])}
+
+
+def _error(values: Sequence[float]) -> float:
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _figure(records: Records) -> Any:
@@ -98,8 +122,8 @@ def _figure(records: Records) -> Any:
             axis = axes[row, column]
             for x, method in enumerate(METHODS):
                 values = _scores(records, name, method, score)
-                error = stdev(values) / math.sqrt(len(values))
-                axis.errorbar(x, mean(values), error, fmt="o", capsize=3, color=COLOURS[method])
+                if values:
+                    axis.errorbar(x, mean(values), _error(values), fmt="o", capsize=3, color=COLOURS[method])
             axis.set_xticks(range(len(METHODS)), METHODS if row else [""] * len(METHODS), rotation=90)
             axis.set_xlim(-0.6, len(METHODS) - 0.4)
             axis.set_title(name if row == 0 else "")

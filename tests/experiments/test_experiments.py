@@ -22,7 +22,8 @@ from experiments.protocols import image_runs
 from experiments.protocols.image_smoke import smoke_runs
 from experiments.protocols.independent_runs import earlier_records
 
-NAMES = sorted(set(typer.main.get_command(experiments.app).commands) - {"data"})  # which lists and fetches data sets
+NOT_EXPERIMENTS = {"data", "pages"}  # list and fetch data sets; write the pages
+NAMES = sorted(set(typer.main.get_command(experiments.app).commands) - NOT_EXPERIMENTS)
 IMAGES = [name for name in NAMES if name.startswith(("fmnist", "cifar"))]
 
 
@@ -122,14 +123,14 @@ def test_experiments_for_one_process_refuse_ranks_once(tmp_path, monkeypatch, ra
 def test_a_network_without_a_score_has_no_empty_panel(tmp_path, monkeypatch):
     facts = {**cifar10.planned("resnet20", "de", "0", 200, smoke=False)[0].facts, "corruption": "fog", "severity": 1}
     older = {**facts, "network": "older", "nll": 1.0}
-    save_results(tmp_path, config={}, records=[{**facts, "nll": 1.0, "nll_calibrated": 0.9}, older])
+    save_results(tmp_path, config={}, records=[{**facts, "nll": 1.0, "nll_unfitted": 0.9}, older])
     drawn = {}
     monkeypatch.setattr(cifar10_corruptions, "box_panels", lambda panels, *, x_label, y_label: (y_label, panels))
     monkeypatch.setattr(cifar10_corruptions, "save_figure", lambda figure, path: drawn.update({path.stem: figure[1]}))
     cifar10_corruptions._figures(image_runs.Place.open(tmp_path, None, "cpu", None, smoke=False))
     assert {name: list(panels) for name, panels in drawn.items()} == {
-        "nll": ["resnet20", "older"],
-        "nll_calibrated": ["resnet20"],
+        "nll": ["ResNet-20", "older"],
+        "nll_unfitted": ["ResNet-20"],
     }
 
 
@@ -138,9 +139,9 @@ def test_runs_of_different_length_have_separate_panels(tmp_path):
     facts = cifar10.planned("resnet20", "de", "0", 200, smoke=False)[0].facts
     curve = {**facts, "curve": "loss", "x": [1, 2], "y": [2.0, None]}
     write_json(tmp_path / "curves.json", [curve])
-    assert list(image_runs._lines_in(place, "loss")) == ["resnet20"]
+    assert list(image_runs._lines_in(place, "loss")) == ["ResNet-20"]
     write_json(tmp_path / "curves.json", [curve, {**curve, "epochs": 20}])
-    assert list(image_runs._lines_in(place, "loss")) == ["resnet20, 200 epochs", "resnet20, 20 epochs"]
+    assert list(image_runs._lines_in(place, "loss")) == ["ResNet-20, 200 epochs", "ResNet-20, 20 epochs"]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +288,7 @@ def test_another_initial_temperature_is_another_run_with_another_label():
     assert image_runs.is_in([run.facts], run)
     assert not image_runs.is_in([run.facts], other)
     assert image_runs.label(other.facts) == f"{image_runs.label(run.facts)}, τ from 0.1"
+    assert cifar10.is_superseded(other.facts) and not cifar10.is_superseded(run.facts)
 
 
 def test_a_full_gpu_ends_in_a_message_and_nothing_half_written(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The image experiments' protocols: assessment, ensemble sizes, corruptions, deadlines and figures."""
 
 import math
+import multiprocessing
 from dataclasses import replace
 
 import pytest
@@ -14,10 +15,12 @@ from degp.training import Checkpoints
 from degp.typing import Batch
 from degp.vision import PooledTemperature, TemperatureScaled, TwoTemperatures, class_scores, fit_temperatures
 from experiments.data.corruptions import corrupt
+from experiments.protocols import image_records
 from experiments.protocols.assessment import assess, by_size, constant_share
 from experiments.protocols.corruption_table import corruption_table
 from experiments.protocols.deadline import Deadline, OutOfTime
 from experiments.protocols.image_figures import box_panels, line_panels
+from experiments.protocols.image_records import add_record, add_rows, load_records, load_rows
 from experiments.protocols.image_runs import Run, display, train_in_time
 from experiments.protocols.image_sets import hold_out
 from tests.vision.cases import SETS, example, recipe
@@ -150,7 +153,7 @@ def test_training_out_of_time_reports_its_progress_and_resumes(tmp_path):
 def test_stored_names_are_displayed_in_the_words_of_the_field():
     assert display("nll_unfitted") == "NLL uncalibrated"
     assert display("ece_calibrated") == "ECE two temperatures"
-    assert display("resnet20 trunk, heads at 0.1") == "resnet20 backbone, heads at 0.1"
+    assert display("resnet20 trunk, heads at 0.1") == "ResNet-20 backbone, heads at 0.1"
 
 
 def test_figures_are_drawn(tmp_path):
@@ -191,3 +194,31 @@ def test_four_variants_of_a_method_look_different_and_their_long_labels_stay_in_
     figure.draw_without_rendering()
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+
+
+def add_numbered_records(folder, process):
+    """Ten records with rows of their own, as one process of several adds them."""
+    for seed in range(10):
+        facts = {**FACTS, "method": f"of process {process}", "seed": seed}
+        add_rows(folder / "curves.json", facts, [{"curve": "loss", "x": [1], "y": [math.nan]}])
+        add_record(folder, facts, {"nll": 0.1}, {})
+
+
+FACTS = dict.fromkeys(image_records.FACTS)
+
+
+def test_processes_that_write_to_one_folder_keep_all_records(tmp_path):
+    spawned = multiprocessing.get_context("fork")
+    processes = [spawned.Process(target=add_numbered_records, args=(tmp_path, number)) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    found = {(record["method"], record["seed"]) for record in load_records(tmp_path)}
+    assert len(found) == len(load_records(tmp_path)) == len(load_rows(tmp_path / "curves.json")) == 40
+
+
+def test_a_record_takes_the_place_of_an_earlier_one_of_the_same_run(tmp_path):
+    for nll in (0.2, 0.1):
+        add_record(tmp_path, {**FACTS, "seed": 3}, {"nll": nll, "auroc": math.nan}, {})
+    assert [(record["nll"], record["auroc"]) for record in load_records(tmp_path)] == [(0.1, None)]

@@ -240,7 +240,7 @@ def test_the_command_stores_cells_skips_them_later_and_reports_what_is_unavailab
         ("diabetes", "extrapolation", "HGB"),
         ("iris", "iid", "HGB"),
     ]
-    assert all(set(record) == KEYS for record in before)
+    assert all(set(record) == KEYS | {"commit"} for record in before)
     output = run(tmp_path, "--methods", "HGB,logistic")
     assert "[1/1, 0 min left] iris" in output
     after = load_results(tmp_path / "smoke")["records"]
@@ -308,3 +308,9 @@ def test_splits_that_some_method_has_not_run_on_are_not_compared():
     failed = [{"dataset": "b", "kind": "iid", "split": 1, "method": "GP"}]
     kept = [(r["dataset"], r["split"], r["method"]) for r in complete(records, failed)]
     assert kept == [("a", 0, "GP"), ("a", 0, "HGB"), ("b", 0, "GP"), ("b", 0, "HGB"), ("b", 1, "HGB")]
+
+
+def test_a_method_without_extrapolation_leaves_that_of_the_others():
+    cells = [("iid", "GP"), ("iid", "HGB"), ("iid", "TabM"), ("extrapolation", "GP"), ("extrapolation", "HGB")]
+    records = [{"dataset": "a", "kind": kind, "split": 0, "method": method} for kind, method in cells]
+    assert complete(records, []) == records

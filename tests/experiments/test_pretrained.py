@@ -1,5 +1,6 @@
 """The experiment on pre-trained features: posteriors against closed forms, readers, claims, and resuming."""
 
+import copy
 import io
 import json
 import math
@@ -12,7 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 from typer.testing import CliRunner
 
-from degp.attached import as_real
+from degp.priors.labels import as_real
 from degp.report import load_results
 from degp.typing import Batch
 from experiments import __main__ as experiments
@@ -28,7 +29,7 @@ from experiments.protocols.pretrained.runs import METHODS, planned
 from experiments.protocols.pretrained.scoring import Functions, detection_scores, scores
 from experiments.protocols.pretrained.sets import Problem
 from experiments.protocols.pretrained.summary import chosen
-from experiments.protocols.pretrained.whole import Tail
+from experiments.protocols.pretrained.whole import Tail, light_members, lora_tails, rank_one_tails
 
 BUDGET = Budget(components=4, width=8, steps=4, batch_size=16)
 
@@ -148,6 +149,30 @@ def test_the_tail_is_the_convolution_with_its_batch_norm():
     x = torch.randn(2, 3, 4, 4)
     expected = nn.functional.relu6(norm(convolution(x))).mean((2, 3))
     assert_close(Tail(convolution, norm, 7).features(x.flatten(2).mT), expected)
+
+
+class _Features(nn.Module):
+    """The frozen features of a tail."""
+
+    def __init__(self, tail):
+        super().__init__()
+        self.tail = tail
+
+    def forward(self, positions):
+        return self.tail.features(positions)
+
+
+@pytest.mark.parametrize("make", [lora_tails, rank_one_tails])
+def test_light_members_of_the_tail_leave_it_as_it_is(make):
+    """Functions of positions (N, P, K); their prior is of the frozen tail's features."""
+    tail = Tail(nn.Conv2d(4, 6, 1, bias=False), nn.BatchNorm2d(6).eval(), 10)
+    before = copy.deepcopy(tail.state_dict())
+    maps = smoke_sets().mapped(nn.Sequential(nn.Linear(48, 12), nn.Unflatten(1, (3, 4))))
+    features = maps.mapped(_Features(tail))
+    functions = light_members(Problem.of(features, 40, 0, 4), maps, tail, make, functional=True, members=3, steps=4)
+    outputs = functions(maps.test.inputs)
+    assert outputs.shape == (3, len(maps.test), 10) and float(outputs.std(0).mean()) > 0
+    assert_close(dict(tail.state_dict()), dict(before), rtol=0, atol=0)
 
 
 def test_images_are_enlarged_in_the_units_of_the_network():

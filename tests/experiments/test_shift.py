@@ -1,6 +1,5 @@
 """Images under shift: controls have their published losses, AugMix its published operations, names their meaning."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,18 +11,18 @@ from torch import nn
 from torch.testing import assert_close
 
 from degp import Batch, Categorical, Ensemble, batch_loss
-from degp.measurement import MeasurementAlone, UniformBox
+from degp.measurement import BatchPart, MeasurementAlone, UniformBox
 from degp.methods import Kind, de
 from degp.training import History
 from degp.vision import PatchShuffle, Trained, context_images, initialise
+from experiments import cifar10
 from experiments.data.corruptions import CORRUPTIONS
 from experiments.protocols.image_runs import label
 from experiments.protocols.shift.augmix import MOVES, TONES, AugMix, moved, toned
 from experiments.protocols.shift.controls import Exposed, LogitNorm
-from experiments.protocols.shift.dropout import AlwaysDropout, read
+from experiments.protocols.shift.dropout import AlwaysDropout, passes
 from experiments.protocols.shift.runs import run_by_name
 from experiments.protocols.shift.sets import in_colour, validation_shifts
-from experiments.protocols.shift.summary import differences, interval
 
 B, K, C = 6, 4, 3
 CONTEXT = UniformBox(-1.0, 1.0, K)
@@ -62,10 +61,20 @@ def test_images_that_are_only_seen_enter_the_statistics_of_batchnorm():
 def test_logitnorm_trains_on_directions_and_predicts_from_outputs():
     ensemble, batch = problem()
     method, outputs = LogitNorm(0.1)(de(Categorical())), ensemble(batch.inputs)
-    directions = outputs / outputs.norm(dim=-1, keepdim=True) / 0.1
+    directions = outputs / (outputs.norm(dim=-1, keepdim=True) + 1e-7) / 0.1
     expected = sum(F.cross_entropy(own, batch.targets) for own in directions)
     assert_close(batch_loss(ensemble, batch, method).total, expected)
     assert_close(method.predictive(outputs).probabilities, outputs.softmax(-1).mean(0))
+
+
+def test_logitnorm_sees_a_small_norm_as_uncertainty_but_not_in_training():
+    ensemble, batch = problem()
+    method, outputs = LogitNorm()(de(Categorical())), ensemble(batch.inputs)
+    prepared = method.prepare(batch.inputs)
+    losses = [method.loss(scale * outputs, ensemble, batch, prepared).total for scale in (1.0, 0.1)]
+    assert_close(losses[0], losses[1], rtol=1e-4, atol=0)
+    entropies = [method.predictive(scale * outputs).total for scale in (1.0, 0.1)]
+    assert (entropies[1] > entropies[0]).all()
 
 
 def test_controls_are_for_members_by_themselves():
@@ -149,7 +158,7 @@ def test_names_say_what_a_run_is():
     assert recipe.augmentation == AugMix()
     facts = run.facts
     assert (facts["context"], facts["augmentation"]) == ("32 context images alone", "AugMix")
-    assert label(facts) == "DE-GP α = 0.003, β = 0.1, prior lite resnet8 S=5, 32 context images alone, AugMix"
+    assert label(facts) == "DE-GP α = 0.003, β = 0.1, prior lite resnet8 S=5, 32 context images alone, AugMix, M = 7"
     exposed = run_by_name("rde-patches-k8-exposed", "resnet20", 1, 0)
     assert exposed.recipe.variant == Exposed(PatchShuffle(8)) and exposed.facts["method"] == "rDE + outlier exposure"
     assert run_by_name("rde", "resnet20", 1, 0).facts["context"] is None
@@ -157,15 +166,42 @@ def test_names_say_what_a_run_is():
     assert run_by_name("heads-m16", "resnet20", 1, 0).recipe.backbone is not None
 
 
+def test_the_chosen_recipe_can_be_changed_by_further_words():
+    chosen, changed = (run_by_name(name, "resnet20", 1, 0) for name in ("chosen", "chosen-s2-r16-d64-augmix"))
+    assert chosen.facts == run_by_name("degp-a0.003-p8-s5-context", "resnet20", 1, 0).facts
+    prior = changed.recipe.prior
+    assert (prior.num_draws, prior.resolution, changed.recipe.domain) == (2, 16, BatchPart(64))
+    assert changed.facts["prior"] == "lite resnet8 S=2, 16 × 16 pixels, on 64 of the batch"
+
+
+def test_the_authors_settings_have_a_name():
+    recipe = run_by_name("degp-t0.1", "resnet20", 200, 0).recipe
+    assert (recipe.alpha, recipe.beta, recipe.temperature, recipe.context) == (0.01, 0.1, 0.1, None)
+    assert (recipe.prior.num_draws, recipe.prior.resolution) == (10, None)
+    theirs = replace(cifar10.recipe("resnet20", "degp"), temperature=0.1)
+    assert recipe.describe() == theirs.describe()
+
+
+def test_what_is_done_post_hoc_needs_no_other_members():
+    plain, laplace = (run_by_name(name, "resnet20", 1, 0) for name in ("rde-m1", "laplace"))
+    assert plain.name == laplace.name and plain.facts != laplace.facts
+    assert laplace.facts["method"] == "rDE + last-layer Laplace"
+    names = {run_by_name(name, "resnet20", 1, 0).name for name in ("rde-m1", "dropout", "sngp", "de-m1")}
+    assert len(names) == 4
+
+
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("knn", "a method must be one of de, rde"),
+        ("knn", "a method must be one of chosen, de, rde"),
         ("degp-big", "words are a0.01"),
         ("degp-alone", "alone needs context images"),
         ("degp-context-exposed", "controls are not for DE-GP"),
         ("rde-context", "context images need exposed or seen"),
         ("rde-context-exposed-alone", "alone is for DE-GP"),
+        ("rde-r16", "r is for DE-GP"),
+        ("degp-d64-context-alone", "alone leaves the batch out"),
+        ("degp-a0.0.1", "words are a0.01"),
     ],
 )
 def test_names_without_a_meaning_are_refused(name, reason):
@@ -190,23 +226,6 @@ def test_grey_images_get_three_channels_and_a_border():
     assert in_colour(colour) is colour
 
 
-def test_intervals_are_students():
-    values = [0.1, 0.4, 0.7]
-    centre, half = interval(values)
-    assert centre == pytest.approx(0.4) and half == pytest.approx(4.303 * 0.3 / math.sqrt(3))
-    assert math.isnan(interval([1.0])[1]) and math.isnan(interval([])[0])
-
-
-def test_differences_are_paired_by_seed():
-    def record(method, seed, nll):
-        return {"method": method, "alpha": None, "seed": seed, "nll": nll}
-
-    records = [record("rDE", seed, 0.2 + seed) for seed in (0, 1)]
-    records += [record("DE", seed, 0.3 + seed) for seed in (0, 1, 2)]
-    seeds, nll, *_ = differences(records)["DE"]
-    assert (seeds, nll) == ("2", "+0.1000 ± 0.0000")
-
-
 def test_passes_with_dropout_are_read_as_members():
     def network():
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 8), AlwaysDropout(0.5), nn.Linear(8, 10))
@@ -214,8 +233,6 @@ def test_passes_with_dropout_are_read_as_members():
     recipe = replace(run_by_name("dropout", "resnet20", 1, 0).recipe, make_network=network)
     ensemble, method = initialise(recipe, seed=0)
     trained = Trained(recipe, 0, ensemble, method, History())
-    outputs = read(trained).outputs(random_images(4))
+    outputs = passes(trained, None).outputs(random_images(4))
     assert outputs.shape == (10, 4, 10) and (outputs.std(0) > 0).any()
-    assert torch.equal(read(trained).outputs(random_images(4)), outputs)
-    plain = replace(trained, ensemble=Ensemble(lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), 1))
-    assert read(plain) is plain
+    assert torch.equal(passes(trained, None).outputs(random_images(4)), outputs)

@@ -28,13 +28,19 @@ class Ranking:
 
 
 def rank(losses: Mapping[str, Mapping[str, float]]) -> Ranking:
-    """From the losses of each method by table, lower is better; NaN, for a failure, shares the last rank."""
+    """From the losses of each method by table, lower is better; NaN, for a failure, shares the last rank.
+
+    Without a table that all methods have, no method is ranked.
+    """
     from scipy.stats import friedmanchisquare, rankdata
 
     methods = list(losses)
-    tables = [name for name in losses[methods[0]] if all(name in losses[method] for method in methods)]
-    values = np.array([[losses[method][name] for method in methods] for name in tables]).reshape(-1, len(methods))
-    ranks = np.array([rankdata(np.where(np.isnan(row), np.inf, row)) for row in values]).reshape(-1, len(methods))
+    every = dict.fromkeys(name for own in losses.values() for name in own)
+    tables = [name for name in every if all(name in own for own in losses.values())]
+    if not tables:
+        return Ranking({}, [], None, math.inf)
+    values = np.array([[losses[method][name] for method in methods] for name in tables])
+    ranks = np.array([rankdata(np.where(np.isnan(row), np.inf, row)) for row in values])
     means = dict(sorted(zip(methods, ranks.mean(0).tolist(), strict=True), key=lambda item: item[1]))
     testable = len(methods) > 2 and len(tables) > 1
     p_value = float(friedmanchisquare(*ranks.T).pvalue) if testable else None

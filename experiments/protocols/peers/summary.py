@@ -18,7 +18,7 @@ from experiments.protocols.peers.contract import LEVEL
 from experiments.protocols.peers.ranks import Ranking, difference_diagram, rank
 from experiments.protocols.peers.registry import METHODS
 
-__all__ = ["GROUPS", "Group", "barely_begun", "behind", "losses", "write_summary"]
+__all__ = ["GROUPS", "TITLES", "Group", "barely_begun", "behind", "compared", "losses", "write_summary"]
 
 Records = Sequence[Mapping[str, Any]]
 FOCUS = "DE-GP"
@@ -68,15 +68,22 @@ failed run takes the last rank."""
 def write_summary(records: Records, failures: Records, versions: Mapping[str, str], folder: Path) -> None:
     """Writes all files; diagrams need matplotlib."""
     begun = barely_begun([*records, *failures])
-    records = complete([record for record in records if record["method"] not in begun], failures)
+    records, ranked = compared(records, failures)
     groups = [group for group in GROUPS if any(group.has(record) for record in records)]
-    parts = [part for group in groups for part in _section(group, records, failures)]
+    parts = [part for group in groups for part in _section(group, records, ranked)]
     used = ", ".join(f"{name} ({version})" for name, version in versions.items())
     head = ["# Our estimators and their peers", "", f"Methods: {used}.", "", RULES, *_omitted(begun), ""]
     _write(folder / "summary.md", [*head, *parts, *_failed(failures)])
     _write(folder / "tables.md", ["# Scores by table", "", RULES, "", *_tables(groups, records)])
     if find_spec("matplotlib") is not None:
-        _draw(groups, records, failures, folder)
+        _draw(groups, records, ranked, folder)
+
+
+def compared(records: Records, failures: Records) -> tuple[Records, Records]:
+    """The records and failures that are ranked: of methods that are more than begun, on splits that all have run on."""
+    begun = barely_begun([*records, *failures])
+    records, failures = ([row for row in rows if row["method"] not in begun] for rows in (records, failures))
+    return complete(records, failures), failures
 
 
 def barely_begun(records: Records) -> list[str]:
@@ -97,14 +104,17 @@ def _omitted(methods: list[str]) -> list[str]:
 
 
 def complete(records: Records, failures: Records) -> Records:
-    """The records of splits that every method has run on, so that an interrupted run compares the same rows."""
+    """The records of splits that every method has run on, so that an interrupted run compares the same rows.
+
+    Random splits and extrapolation are compared apart: a method may have run on one of them only.
+    """
     methods: dict[tuple[Any, ...], set[str]] = {}
     for record in (*records, *failures):
         methods.setdefault(_split_of(record), set()).add(record["method"])
-    most: dict[str, int] = {}
-    for (name, *_), own in methods.items():
-        most[name] = max(most.get(name, 0), len(own))
-    return [record for record in records if len(methods[_split_of(record)]) == most[record["dataset"]]]
+    most: dict[tuple[Any, ...], int] = {}
+    for (name, kind, _), own in methods.items():
+        most[name, kind] = max(most.get((name, kind), 0), len(own))
+    return [r for r in records if len(methods[_split_of(r)]) == most[r["dataset"], r["kind"]]]
 
 
 def _split_of(record: Mapping[str, Any]) -> tuple[Any, ...]:

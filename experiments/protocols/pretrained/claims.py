@@ -60,7 +60,7 @@ def _detection(here: Records, labels: int, members: int) -> Iterator[Claim]:
     others = [_values(here, "rDE", "auroc_svhn_mi", m) for m in _members(here, "rDE")]
     if others:
         best = max(map(mean, others))
-        text = f"{labels:,} labels: at least {LEAD:g} above that of rDE"
+        text = f"{labels:,} labels: AUROC on SVHN at least {LEAD:g} above that of rDE"
         yield Claim(text, f"{mean(own):.3f}; {best:.3f}", mean(own) >= best + LEAD)
 
 

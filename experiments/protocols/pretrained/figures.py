@@ -16,8 +16,8 @@ __all__ = ["draw"]
 Records = Sequence[Mapping[str, Any]]
 HEADS = ("DE", "rDE", "RMS", "DE-GP")
 FLAT = ("exact GP", "Laplace full", "SNGP")  # without members
-MORE = (*FLAT, "Laplace KFAC", "LoRA DE-GP", "fine-tuned", "kNN")
-NOTE = "lines: mean over seeds; dots: one seed"
+MORE = (*FLAT, "Laplace KFAC", "LoRA DE-GP", "rank-one DE-GP", "fine-tuned", "kNN")
+NOTE = "lines: mean over label subsets; dots: one subset"
 IMAGES = {"nll": "NLL", "auroc_svhn_mi": "SVHN AUROC by MI", "nll_corrupted": "NLL, corrupted"}
 MAILS = {"nll": "NLL", "auroc_hard_ham_mi": "hard ham AUROC by MI", "nll_hard_ham": "NLL, hard ham"}
 
@@ -62,6 +62,7 @@ def _by_labels(records: Records, score: str, title: str) -> "Figure":
         _curve(axes, [r for r in own if (r["members"] or 0) == most], "labels", score, label, look(method))
     axes.set(xlabel="labels", ylabel=title, xscale="log")
     plain_ticks(axes.xaxis)
+    axes.set_xticks(sorted({r["labels"] for r in records}))
     legend_below(figure, grid, NOTE)
     return figure
 

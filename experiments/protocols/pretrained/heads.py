@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from degp import attach
-from degp.attached import draw_heads, train_heads
+from degp.attached.heads import draw_heads, train_heads
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical
+from degp.measurement import BatchAndMeasurement, Domain
 from degp.methods import Built, Kind, degp
 from experiments.protocols.pretrained.scoring import Functions
 from experiments.protocols.pretrained.sets import Problem
@@ -23,7 +24,7 @@ class Budget:
         components: principal components of the features, at most.
         width: of a head's hidden layer.
         steps: of Adam, with a cosine schedule.
-        penalty: weight of the penalty of rDE and RMS; 1 is maximum a posteriori.
+        penalty: weight of the penalty of rDE and RMS; 1 is maximum a posteriori. Chosen on validation points.
     """
 
     components: int = 128
@@ -34,14 +35,26 @@ class Budget:
     penalty: float = 0.3
 
 
-def heads(problem: Problem, budget: Budget, kind: Kind, members: int, alpha: float | None) -> Functions:
+def heads(
+    problem: Problem,
+    budget: Budget,
+    kind: Kind,
+    members: int,
+    alpha: float | None,
+    domain: Domain = BatchAndMeasurement(),
+) -> Functions:
     """Heads trained by a method, all from the same prior with scales by evidence."""
-    ensemble, method = trained_heads(problem, budget, kind, members, alpha)
+    ensemble, method = trained_heads(problem, budget, kind, members, alpha, domain)
     return Functions(ensemble, problem.points, method)
 
 
 def trained_heads(
-    problem: Problem, budget: Budget, kind: Kind, members: int, alpha: float | None = None
+    problem: Problem,
+    budget: Budget,
+    kind: Kind,
+    members: int,
+    alpha: float | None = None,
+    domain: Domain = BatchAndMeasurement(),
 ) -> tuple[Ensemble, Built]:
     """The heads in evaluation mode, and their method."""
     scales, points, generator = problem.scales, problem.points, problem.generator()
@@ -53,7 +66,7 @@ def trained_heads(
         likelihood,
         ensemble,
         scales.weight_prior(),
-        functional=lambda: degp(likelihood, scales.nngp(), alpha=1.0 if alpha is None else alpha),
+        functional=lambda: degp(likelihood, scales.nngp(), alpha=1.0 if alpha is None else alpha, domain=domain),
         weight=budget.penalty,
         generator=generator,
     ).to(points.train.device)
@@ -71,10 +84,20 @@ def trained_heads(
 
 
 def attached(problem: Problem, budget: Budget, members: int) -> Functions:
-    """`degp.attach` as it comes, on a network whose body is the identity: the features are its inputs."""
+    """`degp.attach` with the budget, on a network whose body is the identity: the features are its inputs."""
     train = problem.features.train
     classes, generator = problem.points.classes, problem.generator()
     network = nn.Sequential(nn.Linear(train.inputs.shape[1], classes)).to(train.device)
-    options = {"members": members, "steps": budget.steps, "generator": generator, "progress": False}
-    found = attach(network, train, classes=classes, **options)  # few labels may lack the last class
+    found = attach(
+        network,
+        train,
+        classes=classes,  # few labels may lack the last class
+        members=members,
+        width=budget.width,
+        components=budget.components,
+        steps=budget.steps,
+        batch_size=budget.batch_size,
+        generator=generator,
+        progress=False,
+    )
     return Functions(found.ensemble, problem.features, found.method)

@@ -6,17 +6,17 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
+from torch import Tensor
 
-from degp.attached import as_real
 from degp.methods import Kind
 from degp.priors import ExactGP
+from degp.priors.labels import as_real
 from degp.typing import Batch
-from experiments.data.backbones import MissingPackageError
+from experiments.protocols.laplace import fitted_laplace, laplace_draws
 from experiments.protocols.pretrained.heads import Budget, trained_heads
 from experiments.protocols.pretrained.scoring import Functions
 from experiments.protocols.pretrained.sets import Problem
+from experiments.protocols.random_features import RandomFeatures, precision_root, variances
 
 __all__ = ["MOST_EXACT", "exact_gp", "knn", "laplace_last_layer", "mahalanobis", "sngp"]
 
@@ -52,29 +52,10 @@ def laplace_last_layer(problem: Problem, budget: Budget, structure: str) -> Func
     Args:
         structure: "full" or "kron".
     """
-    try:
-        from laplace import Laplace
-    except ImportError as error:
-        raise MissingPackageError(f"it needs laplace-torch: pip install 'degp[pretrained]' ({error})") from error
-
     ensemble, _ = trained_heads(problem, budget, Kind.RDE, 1)
-    network = ensemble.to_modules()[0].eval()
-    train = problem.points.train
-    posterior = Laplace(network, "classification", subset_of_weights="last_layer", hessian_structure=structure)
-    data = TensorDataset(train.inputs, train.targets)
-    batches = BatchSampler(SequentialSampler(data), budget.batch_size, drop_last=False)
-    with train.inputs.device:  # the full structure multiplies by an identity matrix on the default device
-        posterior.fit(
-            DataLoader(data, sampler=batches, batch_size=None)
-        )  # whole batches: single rows are slow on a GPU
-        posterior.optimize_prior_precision(method="marglik")
-
-    def outputs(points: Float[Tensor, "N D"]) -> Float[Tensor, "S N C"]:
-        pieces = points.split(1000)
-        draws = [posterior.functional_samples(p, n_samples=DRAWS, generator=problem.generator()) for p in pieces]
-        return torch.cat(draws, dim=1).detach()
-
-    return Functions.draws(outputs, problem.points)
+    posterior = fitted_laplace(ensemble.to_modules()[0], problem.points.train, structure, budget.batch_size)
+    seed = problem.generator().initial_seed()
+    return Functions.draws(lambda points: laplace_draws(posterior, points, DRAWS, seed), problem.points)
 
 
 def sngp(problem: Problem, budget: Budget) -> Functions:
@@ -90,37 +71,23 @@ def sngp(problem: Problem, budget: Budget) -> Functions:
     features = phi(train.inputs)
     weights = _logistic(features, train.targets, problem.points.classes, budget, generator)
     p = torch.softmax(features @ weights, dim=-1).amax(-1)
-    precision = ((p * (1 - p))[:, None] * features).mT @ features + RIDGE * torch.eye(FOURIER, device=p.device)
-    root = torch.linalg.cholesky(precision.double())
+    root = precision_root(features, RIDGE, p * (1 - p))
 
     def outputs(points: Float[Tensor, "N D"]) -> Float[Tensor, "S N C"]:
         own = phi(points)
-        mean = own @ weights
-        variance = torch.linalg.solve_triangular(root, own.mT.double(), upper=False).square().sum(0).to(mean)
+        mean, variance = own @ weights, variances(root, own)
         z = torch.randn(DRAWS, 1, mean.shape[1], device=mean.device, generator=problem.generator())
         return mean + variance.sqrt()[:, None] * z
 
     return Functions.draws(outputs, problem.points)
 
 
-def _fourier_features(points: Float[Tensor, "N D"], generator: torch.Generator) -> nn.Module:
+def _fourier_features(points: Float[Tensor, "N D"], generator: torch.Generator) -> RandomFeatures:
     like = {"device": points.device, "dtype": points.dtype, "generator": generator}
     few = points[torch.randperm(len(points), device=points.device, generator=generator)[:1000]]
     scale = torch.pdist(few).median()
     frequencies = torch.randn(points.shape[1], FOURIER, **like) / scale
-    phases = 2 * math.pi * torch.rand(FOURIER, **like)
-    return _Cosines(frequencies, phases)
-
-
-class _Cosines(nn.Module):
-    """√(2/K) cos(xΩ + b)."""
-
-    def __init__(self, frequencies: Float[Tensor, "D K"], phases: Float[Tensor, "K"]) -> None:
-        super().__init__()
-        self.frequencies, self.phases = frequencies, phases
-
-    def forward(self, points: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
-        return math.sqrt(2 / len(self.phases)) * torch.cos(points @ self.frequencies + self.phases)
+    return RandomFeatures(frequencies, generator, math.sqrt(2 / FOURIER))
 
 
 def _logistic(

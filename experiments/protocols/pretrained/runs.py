@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from degp.measurement import BatchPart
 from degp.methods import Kind
 from degp.report import environment
-from experiments.protocols.image_runs import finite_or_none
+from experiments.protocols.image_records import finite_or_none
 from experiments.protocols.pretrained import posteriors, whole
 from experiments.protocols.pretrained.heads import Budget, attached, heads
 from experiments.protocols.pretrained.image_features import feature_sets, smoke_sets
@@ -24,8 +25,9 @@ __all__ = ["FIELDS", "METHODS", "Place", "Run", "Settings", "planned", "run_one"
 FIELDS = ("labels", "method", "members", "alpha", "seed")
 KINDS = {kind.label: kind for kind in Kind}
 HEADS = tuple(KINDS)
+ON_PART, PART = "DE-GP on 16", BatchPart(16)  # points of each batch, on which the divergence is measured
 ATTACHED = 100  # members of `attach`, its default
-MEMBERS, ALPHAS = (10, 50, 200), (1.0, 0.3, 0.1, 0.03)
+MEMBERS = (10, 50, 200)
 IMAGES, MAILS, SMOKE = "cifar10", "mails", "smoke"
 
 
@@ -36,7 +38,7 @@ class Settings:
     Attributes:
         data: "cifar10", "mails" or "smoke".
         per_cell: corrupted test images per corruption and severity.
-        lora_members: M of LoRA members, which are wider than heads.
+        lora_members: M of LoRA and rank-one members, which are wider than heads.
         lora_steps: of their training.
     """
 
@@ -77,15 +79,16 @@ def planned(
     labels: Sequence[int],
     seeds: Sequence[int],
     members: Sequence[int] = MEMBERS,
-    alphas: Sequence[float] = ALPHAS,
+    alphas: Sequence[float] = (1.0,),
     lora_members: int = Settings.lora_members,
 ) -> list[Run]:
     """All runs, the most important first: α = 1 and the other methods, label subset by label subset, then other α."""
 
     def variants(method: str) -> list[tuple[int | None, float | None]]:
-        if method in HEADS:
-            return [(m, 1.0 if method == Kind.DEGP.label else None) for m in members]
-        known = {"attach": (ATTACHED, 1.0), "LoRA DE-GP": (lora_members, 1.0), "LoRA DE": (lora_members, None)}
+        if method in (*HEADS, ON_PART):
+            return [(m, 1.0 if method in (Kind.DEGP.label, ON_PART) else None) for m in members]
+        known = {"attach": (ATTACHED, 1.0), "LoRA DE": (lora_members, None)}
+        known |= dict.fromkeys(("LoRA DE-GP", "rank-one DE-GP"), (lora_members, 1.0))
         return [known.get(method, (None, None))]
 
     subsets = [(n, seed) for seed in seeds for n in labels]
@@ -119,6 +122,11 @@ def _heads(problem: Problem, run: Run, settings: Settings, place: Place) -> Outc
     return heads(problem, settings.budget, KINDS[run.method], run.members, run.alpha)
 
 
+def _heads_on_part(problem: Problem, run: Run, settings: Settings, place: Place) -> Outcome:
+    assert run.members is not None
+    return heads(problem, settings.budget, Kind.DEGP, run.members, run.alpha, PART)
+
+
 def _attached(problem: Problem, run: Run, settings: Settings, place: Place) -> Outcome:
     return attached(problem, settings.budget, run.members or ATTACHED)
 
@@ -144,12 +152,12 @@ def _knn(problem: Problem, run: Run, settings: Settings, place: Place) -> Outcom
     return detection_scores(posteriors.knn(problem.features.train), problem.features)
 
 
-def _lora(functional: bool) -> Fit:
+def _light(make: whole.Make, functional: bool) -> Fit:
     def fitted(problem: Problem, run: Run, settings: Settings, place: Place) -> Outcome:
         sets, tail = whole.map_sets(place.device, settings.per_cell)
         members = run.members or settings.lora_members
-        return whole.lora_members(
-            problem, sets, tail, functional=functional, members=members, steps=settings.lora_steps
+        return whole.light_members(
+            problem, sets, tail, make, functional=functional, members=members, steps=settings.lora_steps
         )
 
     return fitted
@@ -162,6 +170,7 @@ def _fine_tuned(problem: Problem, run: Run, settings: Settings, place: Place) ->
 
 METHODS: dict[str, Fit] = {
     **dict.fromkeys(HEADS, _heads),
+    ON_PART: _heads_on_part,
     "attach": _attached,
     "exact GP": _exact,
     "Laplace full": _laplace("full"),
@@ -169,8 +178,9 @@ METHODS: dict[str, Fit] = {
     "SNGP": _sngp,
     "Mahalanobis": _mahalanobis,
     "kNN": _knn,
-    "LoRA DE-GP": _lora(True),
-    "LoRA DE": _lora(False),
+    "LoRA DE-GP": _light(whole.lora_tails, True),
+    "LoRA DE": _light(whole.lora_tails, False),
+    "rank-one DE-GP": _light(whole.rank_one_tails, True),
     "fine-tuned": _fine_tuned,
 }
 

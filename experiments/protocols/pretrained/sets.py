@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from degp.attached import as_real, scaled_components
+from degp.attached.components import scaled_components
 from degp.data import subset
 from degp.priors.evidence import Scales
+from degp.priors.labels import as_real
 from degp.typing import Batch
 
 __all__ = ["FeatureSets", "Problem"]
@@ -79,7 +80,7 @@ class Problem:
         own = sets.labelled(labels, seed)
         generator = torch.Generator(own.train.device).manual_seed(seed)
         real = replace(own.train, targets=as_real(own.train.targets, own.classes))
-        projection, scales = scaled_components(real, components, generator=generator)
+        projection, scales = scaled_components(real, components, labels=own.train.targets, generator=generator)
         return cls(own, projection, own.mapped(projection), scales, seed)
 
     def generator(self) -> torch.Generator:

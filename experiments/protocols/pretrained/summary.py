@@ -11,7 +11,7 @@ from degp.methods import Kind
 from degp.runtime.files import new_file
 from experiments.protocols.pretrained.claims import claims
 from experiments.protocols.pretrained.figures import draw
-from experiments.protocols.pretrained.runs import IMAGES, Settings
+from experiments.protocols.pretrained.runs import SMOKE, Settings
 
 __all__ = ["chosen", "grouped", "write_summary"]
 
@@ -48,7 +48,7 @@ def write_summary(records: Records, settings: Settings, folder: Path) -> str:
     rows = grouped([*records, *chosen(records)])
     parts = [_rules(settings)]
     parts += [part for labels in sorted({key[0] for key in rows}) for part in _table(rows, labels)]
-    if settings.data == IMAGES:
+    if settings.data != SMOKE:
         parts += ["## Claims", "", *_claims(records)]
     text = "\n".join(parts).rstrip() + "\n"
     with new_file(folder / "summary.md") as draft:

@@ -1,6 +1,8 @@
-"""Methods that reach into the network: LoRA members on its last convolution, and fine-tuning of all weights."""
+"""Methods that reach into the network: LoRA and rank-one members of its tail, and fine-tuning of all weights."""
 
+import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from degp.data import subset
-from degp.ensemble import Ensemble, lora
+from degp.ensemble import Ensemble, lora, rank_one
 from degp.likelihoods import Categorical
 from degp.methods import Method, de, degp
 from degp.training import EachStep, Eager, Plan, adam, fit
@@ -23,10 +25,20 @@ from experiments.protocols.pretrained.image_features import CLASSES, OOD, VALIDA
 from experiments.protocols.pretrained.scoring import Functions
 from experiments.protocols.pretrained.sets import FeatureSets, Problem
 
-__all__ = ["FineTuning", "Tail", "fine_tuned", "image_sets", "lora_members", "map_sets", "split_network"]
+__all__ = [
+    "FineTuning",
+    "Tail",
+    "fine_tuned",
+    "image_sets",
+    "light_members",
+    "lora_tails",
+    "map_sets",
+    "rank_one_tails",
+    "split_network",
+]
 
 RANK, SPREAD = 4, 0.1
-LORA_RATE, LORA_BATCH = 1e-3, 128
+LIGHT_RATE, LIGHT_BATCH = 1e-3, 128
 PIECE = 1000  # images at a time
 
 
@@ -107,15 +119,30 @@ def map_sets(device: str, per_cell: int) -> tuple[FeatureSets, Tail]:
     return image_sets(device, per_cell).mapped(positions), tail
 
 
-def lora_members(
-    problem: Problem, sets: FeatureSets, tail: Tail, *, functional: bool, members: int, steps: int
+Make = Callable[[Tail, int, torch.Generator], Ensemble]
+
+
+def lora_tails(tail: Tail, members: int, generator: torch.Generator) -> Ensemble:
+    """Members with updates of rank four to the last convolution and read-outs of their own."""
+    return lora(tail, members, rank=RANK, layers="expand", own="head", spread=SPREAD, generator=generator)
+
+
+def rank_one_tails(tail: Tail, members: int, generator: torch.Generator) -> Ensemble:
+    """Members with factors on the frozen last convolution and on a read-out that they share."""
+    base = copy.deepcopy(tail)
+    base.expand.requires_grad_(False)
+    return rank_one(base, members, spread=SPREAD, generator=generator)
+
+
+def light_members(
+    problem: Problem, sets: FeatureSets, tail: Tail, make: Make, *, functional: bool, members: int, steps: int
 ) -> Functions:
-    """Members with updates of rank four to the last convolution and read-outs of their own, as DE-GP or as DE.
+    """Light members of the tail, trained as DE-GP or as DE.
 
     The prior is the heads' own: of the scaled principal components of the frozen network's features.
     """
     own, generator = sets.labelled(len(problem.points.train), problem.seed), problem.generator()
-    ensemble = lora(tail, members, rank=RANK, layers="expand", own="head", spread=SPREAD, generator=generator)
+    ensemble = make(tail, members, generator)
     nngp = problem.scales.nngp()
 
     @torch.no_grad()
@@ -123,7 +150,7 @@ def lora_members(
         return nngp(*(problem.projection(tail.features(maps)) for maps in (left, right)))
 
     method = degp(Categorical(), kernel) if functional else de(Categorical())
-    _train_lora(ensemble, own.train, method.to(own.train.device), steps, generator)
+    _train_light(ensemble, own.train, method.to(own.train.device), steps, generator)
 
     def outputs(points: Float[Tensor, "N P K"]) -> Float[Tensor, "M N C"]:
         return torch.cat([ensemble(piece) for piece in points.split(PIECE)], dim=1)
@@ -131,9 +158,9 @@ def lora_members(
     return Functions(outputs, own, method)
 
 
-def _train_lora(ensemble: Ensemble, data: Batch, method: Method, steps: int, generator: torch.Generator) -> None:
-    optimizer = adam([p for p in ensemble.parameters() if p.requires_grad], LORA_RATE)
-    size = min(LORA_BATCH, len(data))
+def _train_light(ensemble: Ensemble, data: Batch, method: Method, steps: int, generator: torch.Generator) -> None:
+    optimizer = adam([p for p in ensemble.parameters() if p.requires_grad], LIGHT_RATE)
+    size = min(LIGHT_BATCH, len(data))
     epochs = -(-steps // (len(data) // size))
     total = epochs * (len(data) // size)
     fit(

@@ -33,7 +33,11 @@ class Exposed:
 
 @dataclass(frozen=True)
 class LogitNorm:
-    """LogitNorm (Wei et al., 2022): trained on gᵢ / (τ ‖gᵢ‖), evaluated on gᵢ; τ = 0.04 as published for CIFAR-10."""
+    """LogitNorm (Wei et al., 2022): trained on gᵢ / (τ ‖gᵢ‖); τ = 0.04 as published for CIFAR-10.
+
+    Predictions and scores are softmax(gᵢ), as in the authors' evaluation: norms are divided out in training only, so
+    that a small one shows an unfamiliar image.
+    """
 
     temperature: float = 0.04
 
@@ -82,8 +86,9 @@ class _LogitNorm(Memberwise):
         *,
         generator: torch.Generator | None = None,
     ) -> Loss:
-        directions = F.normalize(_single(outputs), dim=-1, eps=1e-7) / self.settings.temperature
-        return super().loss(directions, weights, batch, prepared, generator=generator)
+        outputs = _single(outputs)
+        norms = outputs.norm(dim=-1, keepdim=True) + 1e-7
+        return super().loss(outputs / norms / self.settings.temperature, weights, batch, prepared, generator=generator)
 
 
 def _single(outputs: Tensor) -> Tensor:

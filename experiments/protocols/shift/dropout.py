@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from degp.nets import resnet
 from degp.nets.resnets import Residual
 from degp.vision import Trained
+from experiments.protocols.shift.sets import ShiftSets
 
 RATE, PASSES = 0.1, 10
 
@@ -50,8 +51,6 @@ class Passes(Trained):
             return torch.cat([super(Passes, self).outputs(images, **options) for _ in range(self.passes)])
 
 
-def read(trained: Trained) -> Trained:
-    """Several passes of a network with dropout; other ensembles as they are."""
-    if not any(isinstance(layer, AlwaysDropout) for layer in trained.ensemble.modules()):
-        return trained
+def passes(trained: Trained, sets: ShiftSets) -> Trained:
+    """Trained networks, read as several passes with dropout."""
     return Passes(**{field.name: getattr(trained, field.name) for field in fields(Trained)})

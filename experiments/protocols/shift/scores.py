@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp import metrics
@@ -15,7 +15,6 @@ from degp.vision import Calibrated, Trained, class_scores, ood_scores
 from experiments.data.corruptions import CORRUPTIONS, corrupt
 from experiments.protocols.assessment import assess
 from experiments.protocols.image_runs import Evaluation, evaluate_curves
-from experiments.protocols.shift.dropout import read
 from experiments.protocols.shift.sets import Images, ShiftSets, validation_shifts
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
@@ -54,7 +53,7 @@ class OnValidation:
     """Scores to choose by; test images, their corruptions and the OOD sets to report are not looked at."""
 
     def __call__(self, trained: Trained, sets: ShiftSets) -> Evaluation:
-        _, scores = chosen_by(read(trained), sets)
+        _, scores = chosen_by(trained, sets)
         return Evaluation(scores, evaluate_curves(trained))
 
 
@@ -66,26 +65,27 @@ class OnEverything:
     keep: Callable[[list[dict[str, Any]]], None]
 
     def __call__(self, trained: Trained, sets: ShiftSets) -> Evaluation:
-        trained = read(trained)
         calibrated, scores = chosen_by(trained, sets)
         assessment = assess(trained, sets, calibrated=calibrated)
         test = trained.outputs(sets.test.inputs)
         scores |= assessment.scores | _selective(calibrated, test, sets) | _detection(calibrated, trained, test, sets)
-        rows = self._rows(calibrated, trained, sets)
-        self.keep(rows)
-        scores |= {f"{name}_corrupted": mean(row[name] for row in rows) for name in CORRUPTED} if rows else {}
-        return Evaluation(scores, evaluate_curves(trained, assessment.error_curve))
-
-    def _rows(self, calibrated: Calibrated, trained: Trained, sets: ShiftSets) -> list[dict[str, Any]]:
         labels = sets.test.targets
-        return [
-            {
-                "corruption": name,
-                "severity": severity,
-                **calibrated.scores(trained.outputs(images, progress=False), labels),
-            }
-            for name, severity, images in self.corrupted.of(sets.test.inputs)
-        ]
+        by_image, rows, corrupted = by_point(calibrated.one_temperature(test).probabilities, labels), [], []
+        for name, severity, images in self.corrupted.of(sets.test.inputs):
+            outputs = trained.outputs(images, progress=False)
+            rows.append({"corruption": name, "severity": severity, **calibrated.scores(outputs, labels)})
+            corrupted.append(by_point(calibrated.one_temperature(outputs).probabilities, labels))
+        self.keep(rows)
+        if rows:
+            scores |= {f"{name}_corrupted": mean(row[name] for row in rows) for name in CORRUPTED}
+            by_image |= {f"{name}_corrupted": torch.stack([c[name] for c in corrupted]).mean(0) for name in by_image}
+        return Evaluation(scores, evaluate_curves(trained, assessment.error_curve), by_image)
+
+
+def by_point(p: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> dict[str, Float[Tensor, "N"]]:
+    """`nll` in nats, and `accuracy`, 0 or 1, of each point."""
+    own = p.gather(1, labels.long()[:, None]).squeeze(1)
+    return {"nll": -own.log(), "accuracy": (p.argmax(1) == labels).to(p)}
 
 
 def chosen_by(trained: Trained, sets: ShiftSets) -> tuple[Calibrated, dict[str, float]]:

@@ -1,56 +1,106 @@
-"""Methods under shift compared: paired differences from rDE with intervals, and one figure."""
+"""Methods under shift compared: differences from rDE, paired by seed and by image, with intervals; and two figures."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
 
-from degp.report.figures import look, panels, save_figure
+import torch
+from safetensors.torch import load_file
+
+from degp.report.figures import save_figure
 from degp.runtime.files import new_file
-from experiments.protocols.image_runs import Place, Records, display, label, records_in
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from experiments.protocols.image_records import Facts, Records, name_of
+from experiments.protocols.image_runs import BY_IMAGE, Place, display, label, records_in
+from experiments.protocols.shift.figures import interval_figure, pareto_figure
 
 BASELINE = "rDE"
-COMPARED = ("nll", "accuracy", "nll_corrupted", "accuracy_corrupted", "auroc_svhn_mi", "auroc_svhn_entropy")
-PANELS = {"nll_corrupted": "NLL under 19 corruptions", "auroc_svhn_entropy": "AUROC, SVHN, by entropy"}
+BY_SEED = ("nll", "accuracy", "nll_corrupted", "accuracy_corrupted", "auroc_svhn_mi", "auroc_svhn_entropy")
+EACH_IMAGE = ("nll", "accuracy", "nll_corrupted", "accuracy_corrupted")
 QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # of Student's t, 97.5 %, from 1 degree on
-Group = tuple[str, int]  # network and epochs
+NORMAL = 1.96  # the same quantile for thousands of images
+Interval = tuple[float, float]  # centre and half-width
 
 
 def write_comparison(place: Place) -> None:
-    """`differences.md`, and `shift.png` of each network and number of epochs with the corruptions."""
+    """`differences.md`; `shift.png` of each network and number of epochs; and `pareto.png` of each number of epochs."""
     if not place.mesh.is_first:
         return
     records = [record for record in records_in(place) if record.get("nll_corrupted") is not None]
-    groups: dict[Group, Records] = {}
-    for record in records:
-        groups.setdefault((record["network"], record["epochs"]), []).append(record)
-    lines = ["| network | epochs | method | seeds | " + " | ".join(map(display, COMPARED)) + " |\n"]
-    lines.append("|" + " --- |" * (4 + len(COMPARED)) + "\n")
+    if not records:
+        return
+    groups = grouped(records, lambda record: (record["network"], record["epochs"]))
+    with new_file(place.out / "differences.md") as draft:
+        draft.write_text(differences_page(list(groups.values()), place.out / BY_IMAGE), encoding="utf-8")
     for (network, epochs), own in groups.items():
-        for method, cells in differences(own).items():
-            lines.append(f"| {display(network)} | {epochs} | {method} | {' | '.join(cells)} |\n")
         suffix = "" if len(groups) == 1 else f"_{network}_{epochs}".replace(" ", "_")
-        save_figure(interval_figure(own), place.out / f"shift{suffix}.png")
-    if records:
-        with new_file(place.out / "differences.md") as draft:
-            draft.write_text("".join(lines), encoding="utf-8")
+        save_figure(interval_figure(means(own)), place.out / f"shift{suffix}.png")
+    for (epochs,), own in grouped(records, lambda record: (record["epochs"],)).items():
+        timed = [record for record in own if record.get("seconds_per_epoch") is not None]
+        if timed:
+            suffix = "" if len({record["epochs"] for record in records}) == 1 else f"_{epochs}"
+            save_figure(pareto_figure(timed), place.out / f"pareto{suffix}.png")
+
+
+def grouped(records: Records, key: Callable[[Facts], tuple]) -> dict[tuple, Records]:
+    """Records by a key, in order of appearance."""
+    groups: dict[tuple, Records] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def differences_page(groups: Sequence[Records], images: Path) -> str:
+    """Two tables: intervals over seeds, and intervals over test images within each seed."""
+    by_seed = [_row("network", "epochs", "method", "seeds", *map(display, BY_SEED))]
+    by_image = [_row("network", "epochs", "method", "seed", *map(display, EACH_IMAGE))]
+    for own in groups:
+        start = (display(own[0]["network"]), str(own[0]["epochs"]))
+        by_seed += [_row(*start, method, *cells) for method, cells in differences(own).items()]
+        by_image += [_row(*start, *cells) for cells in image_differences(own, images)]
+    return (
+        "Differences from rDE with the same images and seed; ± is half a 95 % interval.\n\n"
+        f"Over seeds, by Student's t:\n\n{_table(by_seed)}\n"
+        f"Over test images, within a seed:\n\n{_table(by_image)}"
+    )
 
 
 def differences(records: Records) -> dict[str, list[str]]:
-    """Per method the number of seeds it shares with rDE, and its mean lead with a 95 % interval over these seeds."""
-    baseline = {r["seed"]: r for r in records if label(r) == BASELINE}
+    """Per method the number of seeds it shares with rDE, and its mean difference with a 95 % interval over these."""
     table = {}
-    for method in dict.fromkeys(label(r) for r in records if label(r) != BASELINE):
-        own = [r for r in records if label(r) == method and r["seed"] in baseline]
-        cells = [interval([r[score] - baseline[r["seed"]][score] for r in own if score in r]) for score in COMPARED]
-        table[method] = [str(len(own)), *(_signed(*cell) for cell in cells)]
+    for method, own in grouped(records, lambda record: (label(record),)).items():
+        pairs = [(record, other) for record in own if (other := baseline(record, records)) is not None]
+        if pairs:
+            cells = [
+                interval([r[score] - other[score] for r, other in pairs if _both(r, other, score)]) for score in BY_SEED
+            ]
+            table[method[0]] = [str(len(pairs)), *(_signed(*cell) for cell in cells)]
     return table
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
+def image_differences(records: Records, folder: Path) -> list[list[str]]:
+    """Per method and seed the mean difference over test images, with its 95 % interval, where their scores are kept."""
+    rows = []
+    for record in records:
+        other = baseline(record, records)
+        files = [folder / f"{name_of(r)}.safetensors" for r in (record, other) if r is not None]
+        if other is not None and all(file.exists() for file in files):
+            own, theirs = (load_file(file) for file in files)
+            cells = [over_images(own[score] - theirs[score]) for score in EACH_IMAGE if score in own]
+            rows.append([label(record), str(record["seed"]), *(_signed(*cell) for cell in cells)])
+    return rows
+
+
+def baseline(record: Facts, records: Records) -> Facts | None:
+    """The record of rDE with the same network, seed and augmentation; None for rDE itself and where there is none."""
+    same = {key: record.get(key) for key in ("network", "seed", "augmentation")}
+    wanted = {"method": BASELINE, "context": None, **same}
+    found = [other for other in records if all(other.get(key) == value for key, value in wanted.items())]
+    largest = max(found, key=lambda other: other["members"], default=None)  # an ensemble before a single network
+    return None if record is largest else largest
+
+
+def interval(values: Sequence[float]) -> Interval:
     """Mean and half-width of the 95 % interval by Student's t; NaN for what cannot be known."""
     if not values:
         return math.nan, math.nan
@@ -60,26 +110,34 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), QUANTILES[degrees - 1] * stdev(values) / math.sqrt(len(values))
 
 
-def interval_figure(records: Records) -> "Figure":
-    """Corrupted NLL and OOD detection of every method: means over seeds, with 95 % intervals of several."""
-    methods = sorted({label(r) for r in records}, key=lambda m: _values(records, m, "nll_corrupted")[0], reverse=True)
-    figure, grid = panels(1, len(PANELS), width=5.5, height=1.2 + 0.35 * len(methods), sharey=True)
-    for axes, (score, title) in zip(grid[0], PANELS.items(), strict=True):
-        for place, method in enumerate(methods):
-            centre, half = _values(records, method, score)
-            error, colour = None if math.isnan(half) else half, look(method)["color"]
-            axes.errorbar(centre, place, xerr=error, fmt="o", color=colour, capsize=3)
-        axes.set_xlabel(title)
-        axes.grid(False, axis="y")
-    grid[0, 0].set_yticks(range(len(methods)), methods, fontsize="small")
-    return figure
+def over_images(differences: torch.Tensor) -> Interval:
+    """Mean and half-width of the 95 % interval of thousands of paired differences."""
+    values = differences.double()
+    return values.mean().item(), NORMAL * values.std().item() / math.sqrt(len(values))
 
 
-def _values(records: Records, method: str, score: str) -> tuple[float, float]:
-    return interval([r[score] for r in records if label(r) == method and r.get(score) is not None])
+def means(records: Records) -> dict[str, dict[str, Interval]]:
+    """Per method, and for each score of the figure, its mean over seeds with a 95 % interval."""
+    return {
+        method: {score: interval([r[score] for r in own if r.get(score) is not None]) for score in BY_SEED}
+        for (method,), own in grouped(records, lambda record: (label(record),)).items()
+    }
+
+
+def _both(record: Facts, other: Facts, score: str) -> bool:
+    return record.get(score) is not None and other.get(score) is not None
 
 
 def _signed(centre: float, half: float) -> str:
     if math.isnan(centre):
         return "–"
     return f"{centre:+.4f}" + ("" if math.isnan(half) else f" ± {half:.4f}")
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _table(rows: Sequence[str]) -> str:
+    columns = rows[0].count("|") - 1
+    return "".join([rows[0], "|" + " --- |" * columns + "\n", *rows[1:]])
