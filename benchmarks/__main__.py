@@ -15,9 +15,11 @@ from benchmarks import (
     divergence,
     estimators,
     graphs,
+    heads,
     images,
     light,
     members,
+    messages,
     ranks,
     rows,
     shipping,
@@ -33,6 +35,7 @@ BENCHMARKS = {
     "steps": steps,
     "members": members,
     "light": light,
+    "heads": heads,
     "divergence": divergence,
     "estimators": estimators,
     "rows": rows,
@@ -40,13 +43,14 @@ BENCHMARKS = {
     "decisions": decisions,
     "images": images,
     "context": context,
+    "messages": messages,
     "convolutions": convolutions,
     "tiles": tiles,
     "shipping": shipping,
     "graphs": graphs,
     "ranks": ranks,
 }
-NEED_A_GPU = ("images", "context", "convolutions", "tiles")
+NEED_A_GPU = ("images", "context", "messages", "convolutions", "tiles")
 
 
 def main(

@@ -1,9 +1,10 @@
-"""Ten ResNet-20s on a GPU: what a step costs with a shallower prior, with context images, and under `torchrun`.
+"""Ten ResNet-20s on a GPU: what a step of DE-GP costs by its prior, its divergence and its context images.
 
-One optimiser step on 128 images, in bf16 and compiled. Steps of several ranks are those of one that sends to itself.
+One optimiser step on 128 images, in bf16, compiled and captured. The prior has 8 layers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,69 +12,92 @@ import torch
 
 from benchmarks.images import ALPHA, BURST, CLASSES, B, burst, crop_flip_normalise, images_on_gpu, memory_floor
 from benchmarks.timing import in_turns
-from degp import Categorical, Ensemble, methods
+from degp import BatchPart, Categorical, Ensemble, methods
+from degp.measurement import BatchAndMeasurement, Domain, no_points
 from degp.nets import lite_resnet_features, resnet
 from degp.priors import MonteCarloNNGP
-from degp.runtime.distributed import ALONE, Mesh, loopback
+from degp.runtime.distributed import ALONE, Mesh
 from degp.runtime.execution import Compiled, Grouped
-from degp.training import Eager, TrainState, adam
+from degp.training import TrainState, adam
 from degp.training.graphs import CapturedStep
-from degp.vision import context_images
+from degp.vision import PriorNetworks, context_images
 
-M, COUNT = 10, 32
+M, ROUNDS, CONTEXT = 10, 7, 32
+EVERYWHERE = BatchAndMeasurement()
 Step = Callable[[], object]
+Make = Callable[[], Step]  # makes and captures a step
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What varies between steps of DE-GP; the defaults are those of `Recipe`, without context."""
+
+    draws: int = 5
+    resolution: int | None = None
+    domain: Domain = EVERYWHERE
+    context: int = 0
+
+    def method(self) -> methods.DEGP:
+        networks = PriorNetworks(partial(lite_resnet_features, 8), resolution=self.resolution)
+        return methods.degp(
+            Categorical(learned=True),
+            MonteCarloNNGP(networks.features(), num_draws=self.draws),
+            alpha=ALPHA,
+            beta=0.1,
+            measurement=context_images(self.context) if self.context else no_points,
+            domain=self.domain,
+        )
+
+
+MOST_COMPILATIONS = 64  # of one network: beyond torch's own limit of 8, later settings would run uncompiled
+SETTINGS = {
+    "ten prior networks": Setting(draws=10),
+    "five": Setting(),
+    "two": Setting(draws=2),
+    "ten, 16 × 16 pixels": Setting(draws=10, resolution=16),
+    "five, 16 × 16 pixels": Setting(resolution=16),
+    "five, 64 images": Setting(domain=BatchPart(64)),
+    "five, 16 × 16 pixels, 64 images": Setting(resolution=16, domain=BatchPart(64)),
+    "five, context": Setting(context=CONTEXT),
+    "five, 16 × 16 pixels, context": Setting(resolution=16, context=CONTEXT),
+    "five, 16 × 16 pixels, 64 images, context": Setting(resolution=16, domain=BatchPart(64), context=CONTEXT),
+}
 
 
 def run() -> list[dict[str, Any]]:
     """Milliseconds per step; each divided by DE's, and with context images by the same without."""
     torch.backends.cudnn.benchmark = True
-    ensemble = Ensemble(lambda: resnet(20, CLASSES), M, execution=Compiled(Grouped())).cuda()  # compiled once for all
-    rows = _measured(_on_one_rank, ensemble)
-    for row in rows:
-        print(row, flush=True)  # not lost, if messages hang
-    return rows + _measured(_on_many_ranks, ensemble)
+    torch._dynamo.config.recompile_limit = MOST_COMPILATIONS
+    ensemble = resnets()
+    cases: dict[str, Make] = {"DE": partial(captured, ensemble, de)}
+    cases |= {f"DE-GP, {name}": partial(captured, ensemble, setting.method) for name, setting in SETTINGS.items()}
+    cases[f"DE, {B + CONTEXT} images"] = partial(captured, ensemble, de, batch_size=B + CONTEXT)
+    return measured(cases)
 
 
-Cases = Callable[[Ensemble], dict[str, Callable[[], Step]]]  # steps by name, each made and captured when it is called
+def resnets() -> Ensemble:
+    """The ensemble of all steps, compiled once."""
+    return Ensemble(lambda: resnet(20, CLASSES), M, execution=Compiled(Grouped())).cuda()
 
 
-def _measured(cases: Cases, ensemble: Ensemble) -> list[dict[str, Any]]:
+def de() -> methods.Memberwise:
+    """What DE-GP is compared with."""
+    return methods.de(Categorical(learned=True))
+
+
+def measured(cases: Mapping[str, Make]) -> list[dict[str, Any]]:
+    """A row per step, timed in turns; and a row per step that cannot be made, with the reason."""
     steps: dict[str, Step] = {}
     failures: dict[str, str] = {}
-    for name, make in cases(ensemble).items():
+    for name, make in cases.items():
         try:
             steps[name] = make()
+            print(f"captured: {name}", flush=True)  # shows progress, should a later one hang
         except Exception as error:  # what cannot be captured is part of the table
             failures[name] = str(error).splitlines()[0]
-    times = in_turns({name: partial(burst, step, BURST) for name, step in steps.items()}, rounds=9)
+    times = in_turns({name: partial(burst, step, BURST) for name, step in steps.items()}, rounds=ROUNDS)
     rows = [_row(name, {key: time / BURST for key, time in times.items()}) for name in steps]
     return rows + [{"step": f"{name}: {reason}"} for name, reason in failures.items()]
-
-
-def _on_one_rank(ensemble: Ensemble) -> dict[str, Callable[[], Step]]:
-    captured = partial(_captured, ensemble)
-    return {
-        "DE": partial(captured, lambda: methods.de(Categorical(learned=True))),
-        "DE-GP, prior of 20 layers": partial(captured, partial(_degp, 20)),
-        "DE-GP, prior of 8 layers": partial(captured, partial(_degp, 8)),
-        "DE-GP, prior of 8 layers, five networks": partial(captured, partial(_degp, 8, 5)),
-        "DE-GP, prior of 8 layers, context": partial(captured, partial(_degp, 8, measurement=context_images(COUNT))),
-        "DE-GP, prior of 8 layers, uncaptured": partial(_eager, ensemble, partial(_degp, 8), ALONE),
-    }
-
-
-def _on_many_ranks(ensemble: Ensemble) -> dict[str, Callable[[], Step]]:
-    return {
-        "DE-GP, prior of 8 layers, torchrun, captured": lambda: _captured(
-            ensemble, partial(_degp, 8), loopback("cuda")
-        ),
-        "DE-GP, prior of 8 layers, torchrun, uncaptured": lambda: _eager(ensemble, partial(_degp, 8), loopback("cuda")),
-    }
-
-
-def _degp(depth: int, num_draws: int = 10, **options: Any) -> methods.DEGP:
-    prior = MonteCarloNNGP(lite_resnet_features(depth), num_draws=num_draws)
-    return methods.degp(Categorical(learned=True), prior, alpha=ALPHA, beta=0.1, **options)
 
 
 def _row(name: str, milliseconds: dict[str, float]) -> dict[str, Any]:
@@ -87,8 +111,9 @@ def _row(name: str, milliseconds: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _state(ensemble: Ensemble, method: methods.Built, mesh: Mesh) -> TrainState:
-    own = Ensemble(ensemble._stack(), execution=ensemble.execution)  # the same weights and compiled network
+def training_state(ensemble: Ensemble, method: methods.Built, mesh: Mesh) -> TrainState:
+    """A run of its own on the same weights and compiled network."""
+    own = Ensemble(ensemble._stack(), execution=ensemble.execution)
     own.mesh = mesh
     rate = torch.tensor(1e-3, device="cuda")
     weights = torch.optim.SGD(own.parameters(), lr=rate, momentum=0.9, fused=True)
@@ -96,16 +121,11 @@ def _state(ensemble: Ensemble, method: methods.Built, mesh: Mesh) -> TrainState:
     return TrainState(own, method, [weights, adam(list(method.parameters()), 1e-3)], [], generator)
 
 
-def _captured(ensemble: Ensemble, make_method: Callable[[], methods.Built], mesh: Mesh = ALONE) -> Step:
-    state = _state(ensemble, make_method().cuda(), mesh)
-    step = CapturedStep(state, images_on_gpu(), B, transform=crop_flip_normalise(), precision=torch.bfloat16)
-    rows = torch.arange(B, device="cuda")
+def captured(
+    ensemble: Ensemble, make_method: Callable[[], methods.Built], mesh: Mesh = ALONE, batch_size: int = B
+) -> Step:
+    """A step as CUDA graphs."""
+    state = training_state(ensemble, make_method().cuda(), mesh)
+    step = CapturedStep(state, images_on_gpu(), batch_size, transform=crop_flip_normalise(), precision=torch.bfloat16)
+    rows = torch.arange(batch_size, device="cuda")
     return lambda: step(rows)
-
-
-def _eager(ensemble: Ensemble, make_method: Callable[[], methods.Built], mesh: Mesh) -> Step:
-    state = _state(ensemble, make_method().cuda(), mesh)
-    data = images_on_gpu()
-    advance = Eager(crop_flip_normalise(), precision=torch.bfloat16, even=True).start(state, data, B)
-    rows = torch.arange(B, device="cuda")
-    return lambda: advance(rows)

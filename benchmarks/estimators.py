@@ -1,4 +1,4 @@
-"""Fitting an estimator on 500 rows of 13 features: DE-GP, DE, and scikit-learn's Gaussian process."""
+"""Fitting an estimator on 500 rows of 13 features: DE-GP by preset, DE, and scikit-learn's Gaussian process."""
 
 import time
 from typing import Any
@@ -8,7 +8,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from degp.methods import Kind
-from degp.tabular.estimators import DEGPRegressor
+from degp.sklearn import DEGPRegressor
+from degp.tabular.presets import Preset
 
 ROWS, FEATURES = 500, 13
 
@@ -18,10 +19,13 @@ def run() -> list[dict[str, Any]]:
     train, test = _waves(0), _waves(1)
     default = DEGPRegressor(random_state=0)
     records = [_fitted("DE-GP, defaults", default, train, test)]
+    others = [preset.value for preset in Preset if preset is not Preset.DEFAULT]
+    records += [_fitted(f"DE-GP, {name}", DEGPRegressor(preset=name, random_state=0), train, test) for name in others]
     same = {"steps": default.history_[-1]["step"], "random_state": 0}
     records += [
         _fitted("DE, same members and steps", DEGPRegressor(method=Kind.DE.value, **same), train, test),
-        _fitted("scikit-learn GP, ARD and 2 restarts", _gaussian_process(), train, test),
+        _fitted("scikit-learn GP, ARD", _gaussian_process(0), train, test),
+        _fitted("scikit-learn GP, ARD and 2 restarts", _gaussian_process(2), train, test),
     ]
     baseline = next(record["seconds"] for record in records if record["model"].startswith("DE,"))
     return [record | {"ratio to DE": record["seconds"] / baseline} for record in records]
@@ -36,9 +40,9 @@ def _fitted(name: str, model: Any, train: tuple[Any, Any], test: tuple[Any, Any]
     return {"model": name, "seconds": seconds, "R²": model.score(*test), "90 % coverage": float(covered)}
 
 
-def _gaussian_process() -> GaussianProcessRegressor:
+def _gaussian_process(restarts: int) -> GaussianProcessRegressor:
     kernel = ConstantKernel() * RBF(np.ones(FEATURES)) + WhiteKernel()
-    return GaussianProcessRegressor(kernel, n_restarts_optimizer=2, normalize_y=True, random_state=0)
+    return GaussianProcessRegressor(kernel, n_restarts_optimizer=restarts, normalize_y=True, random_state=0)
 
 
 def _waves(seed: int) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from degp.tabular.estimators import DEGPRegressor
+from degp.sklearn import DEGPRegressor
 
 SIZES = ((1_000, 20), (10_000, 20), (100_000, 20), (5_000, 100), (32_000, 100))
 

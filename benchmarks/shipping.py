@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.timing import in_turns
 from degp.export import export_onnx
-from degp.tabular.estimators import DEGPRegressor
+from degp.sklearn import DEGPRegressor
 
 FEATURES = 13
 

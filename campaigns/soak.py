@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from degp.tabular.estimators import DEGPRegressor
+from degp.sklearn import DEGPRegressor
 from degp.tabular.saving import load_model, save_model
 
 __all__ = ["campaign", "main"]

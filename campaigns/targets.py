@@ -17,8 +17,8 @@ import torch
 from degp import Batch, CheckpointError, Checkpoints, Ensemble, Gaussian, fit, methods
 from degp.nets import mlp
 from degp.runtime.execution import Vmap
+from degp.sklearn import DEGPRegressor
 from degp.tabular import Preprocessing, TableError, read_table
-from degp.tabular.estimators import DEGPRegressor
 from degp.tabular.saving import ModelError, load_model, save_model
 from degp.training import Plan
 from experiments.data.cifar import read_binary, read_python
