@@ -1,13 +1,18 @@
 """How the documentation is built: `make docs`, or `sphinx-build -M html docs docs/_build -W --keep-going`."""
 
+import ast
 import os
 import re
 import sys
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util.fileutil import copy_asset
 from sphinx.util.typing import stringify_annotation
 
@@ -17,9 +22,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the pages describe
 from reference_pages import escaped, write_command_line, write_pages
 
 import degp
+from degp.methods import Kind
+from degp.tabular.fitting import CONSTANT
+from degp.tabular.presets import Preset
 
 os.environ["PYTHONPATH"] = sys.path[0]  # the processes that run the gallery use this tree too
 os.environ["OMP_NUM_THREADS"] = "1"  # the networks are small
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # under Agg, pages would have no figures
 
 project = "degp"
 author = "degp contributors"
@@ -63,12 +72,20 @@ python_maximum_signature_line_length = 100
 
 html_theme = "furo"
 html_title = "degp"
+html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["degp.css"]
 html_theme_options = {"sidebar_hide_name": False}
 html_show_sourcelink = False
 html_copy_source = False
 
+SHORT = {
+    stringify_annotation(ArrayLike, "smart"): "ArrayLike",
+    stringify_annotation(NDArray[Any], "smart"): "ndarray",
+    "Preset.DEFAULT.value": repr(Preset.DEFAULT.value),
+    "Kind.DEGP.value": repr(Kind.DEGP.value),
+    "str = CONSTANT": f"str = {CONSTANT!r}",
+}
 CITATION = re.compile(r"theory/(\w+)\.md((?:,? ?\(\d+\)|–\(\d+\))+)")
 
 
@@ -80,36 +97,76 @@ def generate_reference(app: Sphinx) -> None:
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
-    """Copies MathJax and its fonts from their package into the pages."""
+    """Copies MathJax, its fonts and the extensions that it loads on demand from their package into the pages."""
     origin = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
-    static, fonts = Path(app.outdir) / "_static" / "mathjax", "output/chtml/fonts/woff-v2"
+    static = Path(app.outdir) / "_static" / "mathjax"
     copy_asset(origin / "tex-chtml.js", static)
-    copy_asset(origin / fonts, static / fonts)
+    for folder in ("output/chtml/fonts/woff-v2", "input/tex/extensions"):
+        copy_asset(origin / folder, static / folder)
+
+
+def require_figures(app: Sphinx, error: Exception | None) -> None:
+    """Fails a build in which a page that draws has no figure, or a figure has no alternative text."""
+    if error is not None or app.builder.name != "html":
+        return
+    for page in [Path(app.srcdir) / "tour.md", *Path(app.srcdir, "gallery").glob("*.md")]:
+        draws = "degp.report.figures" in page.read_text(encoding="utf-8")
+        built = (Path(app.outdir) / page.relative_to(app.srcdir)).with_suffix(".html").read_text(encoding="utf-8")
+        figures = re.findall(r"<img [^>]*_images/[^>]*>", built)
+        if draws and not figures:
+            raise ExtensionError(f"{page.name} draws a figure, but the built page has none")
+        if not all(re.search(r'alt="[A-Z]', figure) for figure in figures):
+            raise ExtensionError(f"a figure of {page.name} has no alternative text; add it to its cell under :mystnb:")
 
 
 def as_restructured_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Docstrings are plain Unicode: bars are norms and determinants, and a cited equation becomes a link to it.
 
-    Indented lines of a module's docstring are code.
+    Indented paragraphs are code or formulas, kept as they are.
     """
-    kept = (":", "..", "    ") if what == "module" else (":", "..")
-    text = [line if line.startswith(kept) or line.lstrip().startswith(kept) else escaped(line) for line in lines]
+    blocks = _indented_paragraphs(lines)
+    text = [
+        line if k in blocks or line.lstrip().startswith((":", "..")) else escaped(line) for k, line in enumerate(lines)
+    ]
     text = [CITATION.sub(r":doc:`theory/\1\2 </theory/\1>`", line) for line in text]
-    lines[:] = _with_code_blocks(text) if what == "module" else text
+    text = [re.sub(r"^(\s*(?::[^:]+: )?[A-Za-z])\.(?=\s|$)", r"\1\\.", line) for line in text]  # "M." begins no list
+    lines[:] = [part for k, line in enumerate(text) for part in ([*blocks.get(k, []), line])]
 
 
-def _with_code_blocks(lines: list[str]) -> list[str]:
-    starts = {k for k, line in enumerate(lines) if line.startswith("    ") and (k == 0 or not lines[k - 1].strip())}
-    code = [".. code-block:: python", ""]
-    return [part for k, line in enumerate(lines) for part in ([*code, line] if k in starts else [line])]
+def _indented_paragraphs(lines: list[str]) -> dict[int, list[str]]:
+    """By number of an indented paragraph's line: the directive above its first line, nothing above the others."""
+    blocks: dict[int, list[str]] = {}
+    outer, before = "", ""  # the last line without indentation, and the one before this
+    for k, line in enumerate(lines):
+        if line and not line.startswith(" "):
+            outer = line
+        elif line.startswith("    ") and not outer.startswith((":", "..")) and (not before or k - 1 in blocks):
+            inside = k - 1 in blocks or k - 2 in blocks
+            blocks[k] = [] if inside else [f".. code-block:: {_language(lines[k:])}", ""]
+        before = line
+    return blocks
+
+
+def _language(lines: list[str]) -> str:
+    block = "\n".join(takewhile(lambda line: not line or line.startswith("    "), lines))
+    try:
+        ast.parse(dedent(block))
+    except SyntaxError:
+        return "text"
+    return "python"
 
 
 def short_signature(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """`ArrayLike` by its name instead of the union that it stands for."""
-    union = stringify_annotation(ArrayLike, "smart")
-    return signature and signature.replace(union, "ArrayLike"), returned
+    """Types by their short names, and defaults by their values."""
+
+    def shortened(text: str | None) -> str | None:
+        for long, short in SHORT.items():
+            text = text and text.replace(long, short)
+        return text
+
+    return shortened(signature), shortened(returned)
 
 
 def skip_generated(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
@@ -120,6 +177,7 @@ def skip_generated(app: Sphinx, what: str, name: str, obj: object, skip: bool, o
 def setup(app: Sphinx) -> None:
     app.connect("builder-inited", generate_reference)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", require_figures)
     app.connect("autodoc-skip-member", skip_generated)
     app.connect("autodoc-process-signature", short_signature)
     app.connect("autodoc-process-docstring", as_restructured_text, priority=900)  # after napoleon

@@ -46,7 +46,6 @@ MODULES = (
     "degp.runtime.execution",
     "degp.sklearn",
     "degp.tabular",
-    "degp.tabular.estimators",
     "degp.tabular.evaluating",
     "degp.tabular.model",
     "degp.tabular.saving",

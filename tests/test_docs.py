@@ -23,7 +23,7 @@ DOCS = PROJECT / "docs"
 
 MARKDOWN = sorted(
     path.relative_to(PROJECT).as_posix()
-    for path in (*PROJECT.glob("*.md"), *DOCS.rglob("*.md"))
+    for path in (*PROJECT.glob("*.md"), *PROJECT.glob("*/README.md"), *DOCS.rglob("*.md"))
     if "_build" not in path.parts
 )
 COMMANDS = "docs/guide/command_line.md"  # bash, no Python
@@ -100,7 +100,7 @@ def test_notebooks_can_be_executed_and_downloaded(page):
     assert f"{{nb-download}}`{Path(page).stem}.ipynb`" in text
     assert not BLOCK.search(text), f"{page} has a ```python block, which nothing runs; write ```{{code-cell}}"
     for cell in CELL.findall(text):
-        compile(re.sub(r"^(:tags:|%%writefile).*", "", cell), page, "exec")
+        compile(re.sub(r"^(:mystnb:|%%writefile).*", "", cell), page, "exec")
 
 
 def test_gallery_lists_every_page():
