@@ -388,6 +388,29 @@ def test_a_killed_rank_is_restarted_and_resumes(tmp_path):
         assert_same(rank, alone(ranks.KILLED))
 
 
+ENDING = """
+import atexit, pathlib, sys
+import torch.distributed as dist
+atexit.register(lambda: pathlib.Path(sys.argv[1]).write_text(str(dist.is_initialized())))  # runs last
+from degp.runtime.distributed import start
+start(device="cpu")
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("end, connected", [("", "False"), ("raise KeyError('row')", "True")])
+def test_a_rank_leaves_the_others_when_its_program_ends_but_not_by_an_error(tmp_path, end, connected):
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    run = [sys.executable, "-c", ENDING + end]
+    started = [
+        subprocess.Popen([*run, str(tmp_path / rank)], env=environment(RANK=rank, **address), stderr=subprocess.DEVNULL)
+        for rank in ("0", "1")
+    ]
+    for process in started:
+        process.wait(PATIENCE)
+    assert [(tmp_path / rank).read_text() for rank in ("0", "1")] == [connected] * 2
+
+
 def test_start_without_torchrun_is_a_world_of_one():
     mesh = start(device="cpu")
     assert mesh is current()

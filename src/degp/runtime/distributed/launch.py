@@ -1,7 +1,9 @@
 """Joining the ranks that `torchrun` started."""
 
+import atexit
 import os
 import platform
+import sys
 import warnings
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -87,6 +89,16 @@ def _join(backend: str, timeout: timedelta) -> None:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         store = PrefixStore(f"attempt {attempt}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    """Ends the groups, whose threads otherwise outlive the interpreter: now and then they abort a rank that is done.
+
+    A rank that ends by an error leaves without a word, since the others may wait in the middle of an operation.
+    """
+    if dist.is_initialized() and not hasattr(sys, "last_value"):
+        dist.destroy_process_group()
 
 
 def _mesh(replicas: int, device: torch.device) -> Mesh:
