@@ -34,6 +34,10 @@ class Group:
         self.alone = self.size == 1
         self.sent = 0.0
 
+    def release(self) -> None:
+        """Lets go of torch's group; nothing can be sent afterwards."""
+        self.handle = None
+
     def gather(self, own: Shaped[Tensor, "..."]) -> list[Tensor]:
         """The tensors of all ranks, which have one shape, on every rank."""
         if self.alone:

@@ -93,9 +93,10 @@ def _join(backend: str, timeout: timedelta) -> None:
 
 
 def _leave() -> None:
-    """Ends the groups, whose threads otherwise outlive the interpreter: now and then they abort a rank that is done.
+    """Ends the groups, whose threads otherwise outlive the interpreter, and abort a rank that has done its work.
 
-    A rank that ends by an error leaves without a word, since the others may wait in the middle of an operation.
+    A thread that releases a finished operation needs the interpreter. After an error the groups are left as they are,
+    since other ranks may wait in the middle of an operation.
     """
     if dist.is_initialized() and not hasattr(sys, "last_value"):
         dist.destroy_process_group()
@@ -105,12 +106,10 @@ def _mesh(replicas: int, device: torch.device) -> Mesh:
     """Rank number d·K + k is block k of replica d."""
     shape = (replicas, dist.get_world_size() // replicas)
     grid = init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "members"))
-    return Mesh(
-        Group(dist.group.WORLD),
-        Group(grid.get_group("replicas")),
-        Group(grid.get_group("members")),
-        device=device,
-    )
+    groups = [Group(handle) for handle in (dist.group.WORLD, grid.get_group("replicas"), grid.get_group("members"))]
+    for group in groups:
+        atexit.register(group.release)  # before `_leave`: threads run for as long as somebody holds their group
+    return Mesh(*groups, device=device)
 
 
 def _device(asked: str | None) -> torch.device:
