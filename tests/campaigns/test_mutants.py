@@ -62,7 +62,7 @@ def test_the_campaign_reports_caught_surviving_and_invalid_mutants(tmp_path):
         Mutant("loop", "", "src/sums.py", "    return a + b", "    while True: pass", ("tests/test_sums.py",)),
         Mutant("failing", "", "src/sums.py", "a + b", "a - b", ("tests/test_failing.py",)),
     ]
-    results = list(campaign(mutants, jobs=2, timeout=10, root=tmp_path))
+    results = list(campaign(mutants, jobs=2, timeout=40, root=tmp_path))
     assert [result.outcome for result in results] == ["caught", "survived", "caught", "invalid"]
     assert (tmp_path / "src" / "sums.py").read_text().startswith("def add(a, b):\n    return a + b")
 
