@@ -56,6 +56,6 @@ if __name__ == "__main__":
         if broken:
             urls = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
             raise SystemExit(
-                f"links of a release must be absolute, but {archive} has {', '.join(broken)}; add Source, the address of "
-                f"the repository, to [project.urls] in pyproject.toml, which has {', '.join(urls)}"
+                f"links of a release must be absolute, but {archive} has {', '.join(broken)}; add Source, the address "
+                f"of the repository, to [project.urls] in pyproject.toml, which has {', '.join(urls)}"
             )
