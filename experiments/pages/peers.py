@@ -7,7 +7,7 @@ from experiments.pages.stored import Records, cell, failures, listed, lowest, re
 from experiments.protocols.independent_runs import names
 from experiments.protocols.peers.cells import IID
 from experiments.protocols.peers.ranks import Ranking, rank
-from experiments.protocols.peers.summary import GROUPS, TITLES, Group, compared, losses
+from experiments.protocols.peers.summary import FULL_NAMES, GROUPS, TITLES, Group, compared, losses
 from experiments.protocols.peers.summary import behind as tables_behind
 
 __all__ = [
@@ -31,13 +31,6 @@ NOT_RANKED = f"{OWN} is not ranked: less than half of its runs are done."
 NO_INTERVALS = "an unknown share"
 DAGGER = "†"  # marks significant differences
 USED_NOW = ("DE-GP", "GP", "DE", "NGBoost", "Laplace")  # in README.md
-FULL_NAMES = {
-    "GP": "scikit-learn GP",
-    "DE": "deep ensemble",
-    "Laplace": "laplace-torch",
-    "HGB": "HistGradientBoosting",
-    "logistic": "logistic regression",
-}
 
 
 def num_methods(group: str = "regression") -> str:
