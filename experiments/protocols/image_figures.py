@@ -23,7 +23,7 @@ SHADES = ((1.0, 0.0), (0.55, 1.0), (0.6, 0.0), (0.3, 1.0))  # share of the colou
 def line_panels(panels: Mapping[str, Mapping[str, Sequence[Line]]], *, x_label: str, y_label: str) -> "Figure":
     """One panel per title: per label the mean of its lines, which share their x, and each line thinly."""
     figure, grid = _panels(len(panels))
-    styles, (names, shared) = _styles(panels.values()), _names(panels.values())
+    styles, (names, shared) = _styles(panels.values()), short_names(panels.values())
     for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
         for label in labelled:
             style = styles[label]
@@ -44,7 +44,7 @@ def box_panels(
 ) -> "Figure":
     """One panel per title, below each other: per label one box at each x, over the values there."""
     figure, grid = _stacked(len(panels))
-    styles, (names, shared) = _styles(panels.values()), _names(panels.values())
+    styles, (names, shared) = _styles(panels.values()), short_names(panels.values())
     for axes, (title, labelled) in zip(grid, panels.items(), strict=True):
         width = 0.8 / max(1, len(labelled))
         for index, label in enumerate(labelled):
@@ -102,8 +102,8 @@ def _add_legend(figure: "Figure", grid: "Sequence[Axes]", note: str) -> None:
     figure.set_figheight(HEIGHT + LEGEND_ROW * (bool(note) + -(-len(handles) // columns)))
 
 
-def _names(panels: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], list[str]]:
-    """Names for the legend without the settings that all variants of a method share, and these settings."""
+def short_names(panels: Iterable[Mapping[str, Any]]) -> tuple[dict[str, str], list[str]]:
+    """Names by label, without the settings that all variants of a method share, and these settings."""
     settings = {label: _settings(label) for labelled in panels for label in labelled}
     common: dict[str, list[str]] = {}
     for method, own in settings.values():

@@ -339,7 +339,7 @@ def label(facts: Mapping[str, Any]) -> str:
 def display(name: str) -> str:
     """A stored name of a score or a network, as tables and figures show it."""
     name = re.sub(r" S=(\d+)", r", \1 networks per step", name)
-    name = re.sub(r"heads at (\S+)", r"learning rate \1 of the heads", name)
+    name = re.sub(r"heads at (\S+)", r"heads' rate \1", name)
     return re.sub(r"[^\W_]+", lambda word: DISPLAYED.get(word[0], word[0]), name).replace("_", " ")
 
 

@@ -153,7 +153,7 @@ def test_training_out_of_time_reports_its_progress_and_resumes(tmp_path):
 def test_stored_names_are_displayed_in_the_words_of_the_field():
     assert display("nll_unfitted") == "NLL uncalibrated"
     assert display("ece_calibrated") == "ECE two temperatures"
-    assert display("resnet20 trunk, heads at 0.1") == "ResNet-20 backbone, learning rate 0.1 of the heads"
+    assert display("resnet20 trunk, heads at 0.1") == "ResNet-20 backbone, heads' rate 0.1"
     assert display("lite resnet8 S=5, 16 × 16 pixels") == "lite ResNet-8, 5 networks per step, 16 × 16 pixels"
 
 

@@ -178,10 +178,19 @@ def band_grid(
     *,
     limits: tuple[float, float] = (-4.0, 4.0),
     labels: tuple[str, str] = ("input x", "function f(x)"),
+    size: tuple[float, float] = (2.6, 2.2),
 ) -> "Figure":
-    """A grid of bands by (row, column), in order of appearance, with the names of what is drawn below it."""
+    """A grid of bands by (row, column), in order of appearance, with the names of what is drawn below it.
+
+    Args:
+        bands: each is one panel.
+        data: inputs and targets, drawn as dots.
+        limits: of the vertical axes.
+        labels: of the horizontal and the vertical axes.
+        size: width and height of a panel, in inches.
+    """
     rows, columns = (list(dict.fromkeys(key[axis] for key in bands)) for axis in (0, 1))
-    figure, grid = panels(len(rows), len(columns), width=2.6, height=2.2, sharex=True, sharey=True)
+    figure, grid = panels(len(rows), len(columns), width=size[0], height=size[1], sharex=True, sharey=True)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             axes = grid[i, j]
