@@ -8,7 +8,7 @@ import numpy as np
 from degp.report.figures import legend_below, look, panels, plain_ticks, save_figure
 from experiments.protocols.independent_runs import names
 
-__all__ = ["final_table", "write_summary"]
+__all__ = ["TITLES", "final_table", "write_summary"]
 
 Records = list[dict[str, Any]]
 TITLES = {
