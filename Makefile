@@ -1,5 +1,5 @@
 # Each target prepares .venv for itself; a stamp per extra remembers what is installed.
-#   make demo | test | test-slow | lint | docs | dist | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
+#   make demo | test | test-slow | lint | docs | dist | release | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
 
 PYTHON ?= python3
 ARGS ?=
@@ -11,7 +11,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-slow lint docs dist bench clean
+.PHONY: demo test test-slow lint docs dist release bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -48,6 +48,10 @@ dist: .venv/.installed-dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
 	tests/try_distribution dist/*.whl dist/*.tar.gz
+
+# What may be uploaded: also checks that the first page has no relative links, which lead nowhere on a package index.
+release: dist
+	$(BIN)/python hatch_build.py dist/*.whl
 
 bench: .venv/.installed-cli .venv/.installed-sklearn
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -26,7 +26,7 @@ __all__ = ["Mutant", "Result", "apply", "campaign", "load_mutants", "main", "run
 
 ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
-COPIED = ("src", "tests", "experiments", "benchmarks", "campaigns", "pyproject.toml", "README.md")
+COPIED = ("src", "tests", "experiments", "benchmarks", "campaigns", "pyproject.toml", "README.md", "hatch_build.py")
 IGNORED = shutil.ignore_patterns("__pycache__", "results", ".hypothesis")
 REQUIRED = 0.95  # of all mutants must be caught
 NO_SUCH_TEST = (4, 5)  # exit codes of pytest

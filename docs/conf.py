@@ -19,7 +19,7 @@ from sphinx.util.typing import stringify_annotation
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the pages describe this tree, installed or not
 
-from reference_pages import escaped, write_command_line, write_pages
+from reference_pages import escaped, write_command_line, write_index, write_pages
 
 import degp
 from degp.methods import Kind
@@ -44,7 +44,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build", "**.ipynb_checkpoints", "reference/generated/command_line.md"]  # which a page includes
+exclude_patterns = ["_build", "**.ipynb_checkpoints", "reference/generated/*.md"]  # the last are included by pages
 
 # In display math, rows end in \cr: around a double backslash Sphinx puts a `split`, in which \tag is an error.
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
@@ -94,6 +94,7 @@ def generate_reference(app: Sphinx) -> None:
     folder = Path(app.srcdir) / "reference" / "generated"
     write_pages(folder)
     write_command_line(folder / "command_line.md")
+    write_index(folder / "modules.md")
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:

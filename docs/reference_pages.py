@@ -69,6 +69,16 @@ def write_pages(folder: Path) -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def write_index(path: Path) -> None:
+    """Writes a table of the modules, with the first line of each docstring."""
+    summaries = {name: (inspect.getdoc(importlib.import_module(name)) or "").partition("\n")[0] for name in MODULES}
+    texts = {
+        name: text.lstrip("①②③④⑤⑥⑦⑧⑨ ").replace("|", r"\|") for name, text in summaries.items()
+    }  # steps of the tour
+    rows = [f"| [{name}](generated/{name}.rst) | {text} |" for name, text in texts.items()]
+    path.write_text("\n".join(["| module | what it is |", "|---|---|", *rows, ""]), encoding="utf-8")
+
+
 def write_command_line(path: Path) -> None:
     """Writes the usage, the arguments and the options of every command, from the commands themselves."""
     import typer

@@ -24,7 +24,7 @@ DOCS = PROJECT / "docs"
 MARKDOWN = sorted(
     path.relative_to(PROJECT).as_posix()
     for path in (*PROJECT.glob("*.md"), *PROJECT.glob("*/README.md"), *DOCS.rglob("*.md"))
-    if "_build" not in path.parts
+    if not {"_build", "generated"} & {*path.parts}  # what a build writes
 )
 COMMANDS = "docs/guide/command_line.md"  # bash, no Python
 REFERENCE = runpy.run_path(str(DOCS / "reference_pages.py"))

@@ -7,6 +7,7 @@ from typing import Any
 from experiments.pages.stored import cell, records, signed, table, values, where
 from experiments.protocols.active_summary import labels_needed
 from experiments.protocols.bandits_summary import PUBLISHED
+from experiments.protocols.bo_summary import TITLES
 from experiments.protocols.independent_runs import names
 
 __all__ = ["bandit_lead", "bandits", "labels", "regret"]
@@ -42,7 +43,12 @@ def regret() -> str:
     rows = []
     for problem in names(list(records("bo")), "problem"):
         by_method = last_regret(problem)
-        rows.append([f"{problem}, {_evaluations(problem)}", *(f"{by_method[method]:.3g}" for method in methods)])
+        rows.append(
+            [
+                f"{TITLES.get(problem, problem)}, {_evaluations(problem)}",
+                *(f"{by_method[method]:.3g}" for method in methods),
+            ]
+        )
     return table(["problem, evaluations", *methods], rows)
 
 

@@ -7,7 +7,7 @@ from experiments.pages.stored import Records, cell, failures, listed, lowest, re
 from experiments.protocols.independent_runs import names
 from experiments.protocols.peers.cells import IID
 from experiments.protocols.peers.ranks import Ranking, rank
-from experiments.protocols.peers.summary import GROUPS, TITLES, Group, compared, losses
+from experiments.protocols.peers.summary import FULL_NAMES, GROUPS, TITLES, Group, compared, losses
 from experiments.protocols.peers.summary import behind as tables_behind
 
 __all__ = [
@@ -29,14 +29,8 @@ __all__ = [
 OWN = "DE-GP"
 NOT_RANKED = f"{OWN} is not ranked: less than half of its runs are done."
 NO_INTERVALS = "an unknown share"
+DAGGER = "†"  # marks significant differences
 USED_NOW = ("DE-GP", "GP", "DE", "NGBoost", "Laplace")  # in README.md
-FULL_NAMES = {
-    "GP": "scikit-learn GP",
-    "DE": "deep ensemble",
-    "Laplace": "laplace-torch",
-    "HGB": "HistGradientBoosting",
-    "logistic": "logistic regression",
-}
 
 
 def num_methods(group: str = "regression") -> str:
@@ -62,12 +56,15 @@ def fit_seconds(method: str) -> str:
 def for_readme() -> str:
     """The methods that readers use now: rank, time, and on how many tables they have the lower NLL."""
     ranking = _ranking("regression", "nll")
-    heads = ["", "rank", "fit, CPU s", f"NLL below {OWN}'s"]
+    if OWN not in ranking.means:
+        return NOT_RANKED
     cells = []
     for method in [name for name in USED_NOW if name in ranking.means]:
-        ahead = "" if method == OWN else below(method)
-        cells.append([_full(method), f"{ranking.means[method]:.2f}", fit_seconds(method), ahead])
-    return table(heads, cells)
+        far = abs(ranking.means[method] - ranking.means[OWN]) > ranking.difference
+        ahead = "" if method == OWN else below(method).removesuffix(" tables")
+        cells.append([_full(method), f"{ranking.means[method]:.2f}{DAGGER * far}", fit_seconds(method), ahead])
+    heads = ["", "rank", "fit, CPU s", f"NLL below {OWN}'s"]
+    return f"{table(heads, cells)}\n\n{DAGGER} Differs significantly from {OWN} (Nemenyi, 5 %)."
 
 
 def below(method: str, group: str = "regression") -> str:
@@ -143,7 +140,7 @@ def extrapolation() -> str:
     other = _coverage("extrapolation", "GP").get(worst)
     beside = "" if other is None else f"; {_full('GP')} {100 * other:.0f} %"
     least = f"{100 * own[worst]:.0f} % at the least ({worst}{beside})"
-    return f"{100 * mean(own.values()):.0f} % on average over {len(own)} tables, {least}"
+    return f"{100 * mean(own.values()):.0f} % on average, {least}"
 
 
 def census() -> str:

@@ -12,7 +12,6 @@ __all__ = [
     "detection",
     "failed_claims",
     "fine_tuning",
-    "for_readme",
     "hard_ham_leads",
     "leads",
     "light_members",
@@ -57,12 +56,6 @@ PART_ROWS = {
     for count in (10, 50, MEMBERS)
 }
 OURS = (HEADS_OF_OURS, *ATTACH, "LoRA DE-GP", "rank-one DE-GP")
-README_ROWS = {
-    "DE-GP": HEADS_OF_OURS,
-    "deep ensemble": f"DE, {MEMBERS} heads",
-    "laplace-torch": "laplace-torch, KFAC",
-    "fine-tuned network": FINE_TUNED,
-}
 DETECTION = {
     "auroc_svhn_mi": "SVHN, MI",
     "auroc_svhn_entropy": "entropy",
@@ -76,11 +69,6 @@ ON_MAILS = {"nll": "NLL", "nll_hard_ham": "hard ham NLL"}
 def nll() -> str:
     """NLL on images by label count, mean ± standard error over label subsets."""
     return _by_labels(IMAGES, ROWS, {"nll": "NLL"})
-
-
-def for_readme() -> str:
-    """NLL of what readers use now."""
-    return _by_labels(IMAGES, {name: ROWS[key] for name, key in README_ROWS.items()}, {"nll": "NLL"})
 
 
 def mails() -> str:

@@ -1,11 +1,13 @@
 """Images under shift: context points, controls and peers, and the choice among them on validation images."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from statistics import mean
 from typing import Any
 
 from experiments.pages import stored
 from experiments.pages.stored import Records, cell, listed, lowest, records, table, values, where
+from experiments.protocols.image_figures import short_names
 from experiments.protocols.image_runs import display, label
 from experiments.protocols.independent_runs import names
 from experiments.protocols.shift.runs import run_by_name
@@ -110,7 +112,7 @@ def preferred() -> str:
         return NOT_RUN
     by_label = _by_label(own)
     scores = {name: numbers for name, rows in by_label.items() if (numbers := values(rows, "nll_validation"))}
-    best = lowest({name: mean(numbers) for name, numbers in scores.items()})
+    best = short_names([by_label])[0][lowest({name: mean(numbers) for name, numbers in scores.items()})]
     functional = sum(rows[0]["alpha"] is not None for rows in by_label.values())
     seeds = sorted({len(rows) for rows in by_label.values()})
     counted = f"{seeds[0]} seed{'s' * (seeds[0] > 1)}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
@@ -126,7 +128,11 @@ def cheaper_divergence() -> str:
     found = []
     for title, own in _groups(like):
         by_prior = {name: cell(values(where(own, prior=name), "nll_validation")) for name in names(list(own), "prior")}
-        cheaper = [f"{nll} with {display(name)}" for name, nll in by_prior.items() if any(w in name for w in CHEAPER)]
+        cheaper = [
+            f"{nll} with {display(name.removeprefix(default['prior'] + ', '))}"
+            for name, nll in by_prior.items()
+            if any(w in name for w in CHEAPER)
+        ]
         usual = [f"{by_prior[name]} with the defaults" for name in by_prior if name == default["prior"]]
         found += [f"{'; '.join([*usual, *cheaper])} ({title})"] if cheaper else []
     if not found:
@@ -158,11 +164,25 @@ def _best(rows: Records, *, functional: bool) -> str:
 
 
 def _table(name: str, scores: dict[str, str]) -> str:
-    rows = []
-    for title, own in _groups(records(name)):
-        for method, mine in _by_label(own).items():
-            rows.append([title, method, str(len(mine)), *(cell(values(mine, score)) for score in scores)])
-    return table(["network", "method", "seeds", *scores.values()], rows) if rows else ""
+    """One row per network and method; what all rows share is said once, above them."""
+    groups = [(title, _by_label(own)) for title, own in _groups(records(name))]
+    short, shared = short_names(by_label for _, by_label in groups)
+    rows = [
+        [title, _seeds(mine), short[method], *(cell(values(mine, score)) for score in scores)]
+        for title, by_label in groups
+        for method, mine in by_label.items()
+    ]
+    if not rows:
+        return ""
+    varies = [len({row[place] for row in rows}) > 1 for place in (0, 1)] + [True] * (1 + len(scores))
+    alike = [fact for fact, changes in zip(rows[0], varies, strict=True) if not changes]
+    heads, *cells = (list(compress(row, varies)) for row in (["network", "seeds", "method", *scores.values()], *rows))
+    above = "; ".join([*alike, *shared])
+    return "\n\n".join([*([f"{above}:"] if above else []), table(heads, cells)])
+
+
+def _seeds(own: Records) -> str:
+    return f"{len(own)} seed{'s' * (len(own) > 1)}"
 
 
 def _groups(rows: Records) -> Iterator[tuple[str, Records]]:

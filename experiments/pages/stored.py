@@ -75,7 +75,8 @@ def lowest(scores: Mapping[str, float]) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
+    first, *others = (f"| {' | '.join(row)} |" for row in (heads, *rows))
+    return "\n".join([first, f"|{'---|' * len(heads)}", *others])
 
 
 def without_empty_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -87,7 +87,7 @@ def _figure(curves: Records) -> Any:
                 _draw(axes, [curve for curve in own if curve["agent"] == agent], quantity)
             if quantity == "regret":  # uniform choice would dominate the scale
                 axes.set_ylim(0, 1.3 * max((max(c["regret"]) for c in own if c["agent"] != "uniform"), default=1.0))
-            axes.set(title=environment if row == 0 else "", ylabel=title, xlabel="rounds" if row else "")
+            axes.set(title=environment.capitalize() if row == 0 else "", ylabel=title, xlabel="rounds" if row else "")
     legend_below(figure, grid, "mean over trials; bands: ± 1 standard deviation")
     return figure
 

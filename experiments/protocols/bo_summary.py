@@ -8,9 +8,16 @@ import numpy as np
 from degp.report.figures import legend_below, look, panels, plain_ticks, save_figure
 from experiments.protocols.independent_runs import names
 
-__all__ = ["final_table", "write_summary"]
+__all__ = ["TITLES", "final_table", "write_summary"]
 
 Records = list[dict[str, Any]]
+TITLES = {
+    "branin": "Branin",
+    "hartmann6": "Hartmann-6",
+    "ackley10": "Ackley-10",
+    "noisy-hartmann3": "Hartmann-3 with noise",
+    "mixed-ackley8": "Ackley-8 with mixed variables",
+}
 
 
 def write_summary(records: Records, folder: Path) -> None:
@@ -58,7 +65,7 @@ def _figure(records: Records) -> Any:
                 bands = np.array([np.quantile(values, [0.25, 0.5, 0.75]) for values in regrets]).T
                 axes.fill_between(counts, bands[0], bands[2], color=look(method)["color"], alpha=0.15, linewidth=0)
                 axes.plot(counts, bands[1], label=method, **look(method))
-        axes.set(title=problem, xlabel="evaluations", yscale="log")
+        axes.set(title=TITLES.get(problem, problem), xlabel="evaluations", yscale="log")
         plain_ticks(axes.yaxis)
     for axes in grid[:, 0]:
         axes.set_ylabel("simple regret")

@@ -338,6 +338,8 @@ def label(facts: Mapping[str, Any]) -> str:
 
 def display(name: str) -> str:
     """A stored name of a score or a network, as tables and figures show it."""
+    name = re.sub(r" S=(\d+)", r", \1 networks per step", name)
+    name = re.sub(r"heads at (\S+)", r"heads' rate \1", name)
     return re.sub(r"[^\W_]+", lambda word: DISPLAYED.get(word[0], word[0]), name).replace("_", " ")
 
 

@@ -153,7 +153,8 @@ def test_training_out_of_time_reports_its_progress_and_resumes(tmp_path):
 def test_stored_names_are_displayed_in_the_words_of_the_field():
     assert display("nll_unfitted") == "NLL uncalibrated"
     assert display("ece_calibrated") == "ECE two temperatures"
-    assert display("resnet20 trunk, heads at 0.1") == "ResNet-20 backbone, heads at 0.1"
+    assert display("resnet20 trunk, heads at 0.1") == "ResNet-20 backbone, heads' rate 0.1"
+    assert display("lite resnet8 S=5, 16 × 16 pixels") == "lite ResNet-8, 5 networks per step, 16 × 16 pixels"
 
 
 def test_figures_are_drawn(tmp_path):
@@ -187,13 +188,22 @@ def test_nine_variants_of_a_method_look_different():
 
 
 def test_four_variants_of_a_method_look_different_and_their_long_labels_stay_in_the_figure():
-    labels = [f"DE-GP α = 0.01, β = 0.1, prior lite resnet20 S=64 number {number}" for number in range(4)]
+    prior = "prior lite ResNet-20, 64 networks per step, at a resolution of 16 × 16 pixels, on 64 images of the batch"
+    labels = [f"DE-GP α = {number}, β = {number}, {prior} {number}" for number in range(4)]
     figure = line_panels({"panel": {label: [([1, 2], [0.3, 0.2])] for label in labels}}, x_label="x", y_label="y")
     lines = figure.legends[0].get_lines()
     assert len({drawn.get_color() for drawn in lines}) == len({drawn.get_linestyle() for drawn in lines}) == 4
     figure.draw_without_rendering()
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+
+
+def test_settings_that_all_variants_share_are_named_once():
+    line = [([1, 2], [0.3, 0.2])]
+    labels = ("DE", "DE-GP α = 0.01, β = 0.1", "DE-GP α = 0.01, β = 0")
+    figure = line_panels({"panel": dict.fromkeys(labels, line)}, x_label="x", y_label="y")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["DE", "DE-GP, β = 0.1", "DE-GP, β = 0"]
+    assert figure.legends[0].get_title().get_text() == "DE-GP: α = 0.01"
 
 
 def add_numbered_records(folder, process):

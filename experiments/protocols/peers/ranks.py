@@ -88,7 +88,8 @@ def difference_diagram(ranking: Ranking, colours: Mapping[str, str], title: str)
         axes.annotate(label, (side, depth), ha="right" if left else "left", va="center", fontsize=9)
     if ranking.difference < len(names) - 1:
         axes.plot([1, 1 + ranking.difference], [0.95, 0.95], "|-", color="black", linewidth=1)
-        axes.annotate(f"critical difference {ranking.difference:.2f}", (1, 1.05), fontsize=8)
-    axes.set(xlim=(-1.2, len(names) + 2.2), title=title)
+        text = f"critical difference {ranking.difference:.2f}; grey bars join methods that differ by less"
+        axes.annotate(text, (1, 1.05), fontsize=8)
+    axes.set(xlim=(-1.8, len(names) + 2.8), title=title)
     axes.axis("off")
     return figure

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean, median, stdev
@@ -18,10 +18,17 @@ from experiments.protocols.peers.contract import LEVEL
 from experiments.protocols.peers.ranks import Ranking, difference_diagram, rank
 from experiments.protocols.peers.registry import METHODS
 
-__all__ = ["GROUPS", "TITLES", "Group", "barely_begun", "behind", "compared", "losses", "write_summary"]
+__all__ = ["FULL_NAMES", "GROUPS", "TITLES", "Group", "barely_begun", "behind", "compared", "losses", "write_summary"]
 
 Records = Sequence[Mapping[str, Any]]
 FOCUS = "DE-GP"
+FULL_NAMES = {
+    "GP": "scikit-learn GP",
+    "DE": "deep ensemble",
+    "Laplace": "laplace-torch",
+    "HGB": "HistGradientBoosting",
+    "logistic": "logistic regression",
+}
 
 
 @dataclass(frozen=True)
@@ -224,13 +231,18 @@ def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _draw(groups: Sequence[Group], records: Records, failures: Records, folder: Path) -> None:
-    colours = {name: method.colour for name, method in METHODS.items()}
+    colours = {_full(name): method.colour for name, method in METHODS.items()}
     for group in groups:
         for score in list(group.ranked)[:2]:
             ranking = rank(losses(records, failures, group, score))
             if len(ranking.means) > 1 and ranking.tables:
                 title = f"{group.title}: mean rank in {TITLES.get(score, score)}, {len(ranking.tables)} tables"
+                ranking = replace(ranking, means={_full(name): place for name, place in ranking.means.items()})
                 save_figure(difference_diagram(ranking, colours, title), folder / f"ranks_{group.slug}_{score}.png")
+
+
+def _full(name: str) -> str:
+    return FULL_NAMES.get(name, name)
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:

@@ -58,11 +58,12 @@ def _by_labels(records: Records, score: str, title: str) -> "Figure":
     for method in (*HEADS, *MORE):
         own = [r for r in records if r["method"] == method]
         most = max((r["members"] or 0 for r in own), default=0)
-        label = f"{method}, {most}" if most else method
+        label = f"{method}, {most} {'heads' if method in HEADS else 'members'}" if most else method
         _curve(axes, [r for r in own if (r["members"] or 0) == most], "labels", score, label, look(method))
     axes.set(xlabel="labels", ylabel=title, xscale="log")
     plain_ticks(axes.xaxis)
-    axes.set_xticks(sorted({r["labels"] for r in records}))
+    sizes = sorted({r["labels"] for r in records})
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     legend_below(figure, grid, NOTE)
     return figure
 

@@ -40,6 +40,7 @@ COLOURS = {
     "Laplace KFAC": "#7fd1dd",
     "SNGP": "#e08214",
     "LoRA DE-GP": "#8fb2e8",
+    "rank-one DE-GP": "#12335f",
     "fine-tuned": "#c0392b",
     "kNN": "#999999",
     # models and rules of decisions
@@ -61,9 +62,10 @@ LINES: dict[str, Any] = {
     "NN-GP": (0, (6, 1.5)),
     "exact GP": (0, (6, 1.5)),
     "Laplace full": (0, (3, 1, 1, 1)),
-    "Laplace KFAC": (0, (3, 1, 1, 1)),
+    "Laplace KFAC": (0, (4, 2)),
     "SNGP": (0, (4, 1, 1, 1, 1, 1)),
     "LoRA DE-GP": (0, (5, 1)),
+    "rank-one DE-GP": (0, (2, 1)),
     "kNN": (0, (1, 2)),
     "SingleTaskGP": (0, (6, 1.5)),
     "EnsembleModel": "--",
@@ -176,10 +178,19 @@ def band_grid(
     *,
     limits: tuple[float, float] = (-4.0, 4.0),
     labels: tuple[str, str] = ("input x", "function f(x)"),
+    size: tuple[float, float] = (2.6, 2.2),
 ) -> "Figure":
-    """A grid of bands by (row, column), in order of appearance, with the names of what is drawn below it."""
+    """A grid of bands by (row, column), in order of appearance, with the names of what is drawn below it.
+
+    Args:
+        bands: each is one panel.
+        data: inputs and targets, drawn as dots.
+        limits: of the vertical axes.
+        labels: of the horizontal and the vertical axes.
+        size: width and height of a panel, in inches.
+    """
     rows, columns = (list(dict.fromkeys(key[axis] for key in bands)) for axis in (0, 1))
-    figure, grid = panels(len(rows), len(columns), width=2.6, height=2.2, sharex=True, sharey=True)
+    figure, grid = panels(len(rows), len(columns), width=size[0], height=size[1], sharex=True, sharey=True)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             axes = grid[i, j]
