@@ -57,5 +57,5 @@ bench: .venv/.installed-cli .venv/.installed-sklearn
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/reference/generated
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/reference/generated docs/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

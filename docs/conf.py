@@ -19,6 +19,7 @@ from sphinx.util.typing import stringify_annotation
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the pages describe this tree, installed or not
 
+import results_pages
 from reference_pages import escaped, write_command_line, write_index, write_pages
 
 import degp
@@ -89,12 +90,13 @@ SHORT = {
 CITATION = re.compile(r"theory/(\w+)\.md((?:,? ?\(\d+\)|–\(\d+\))+)")
 
 
-def generate_reference(app: Sphinx) -> None:
-    """Writes `reference/generated/` before Sphinx looks for pages."""
+def generate_pages(app: Sphinx) -> None:
+    """Writes `reference/generated/` and `results/generated/` before Sphinx looks for pages."""
     folder = Path(app.srcdir) / "reference" / "generated"
     write_pages(folder)
     write_command_line(folder / "command_line.md")
     write_index(folder / "modules.md")
+    results_pages.write_pages(Path(app.srcdir) / "results" / "generated")
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
@@ -176,7 +178,7 @@ def skip_generated(app: Sphinx, what: str, name: str, obj: object, skip: bool, o
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("builder-inited", generate_reference)
+    app.connect("builder-inited", generate_pages)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", require_figures)
     app.connect("autodoc-skip-member", skip_generated)

@@ -28,6 +28,8 @@ MARKDOWN = sorted(
 )
 COMMANDS = "docs/guide/command_line.md"  # bash, no Python
 REFERENCE = runpy.run_path(str(DOCS / "reference_pages.py"))
+RESULTS = runpy.run_path(str(DOCS / "results_pages.py"))
+RESULT_PAGES = RESULTS["pages_in"](DOCS / "results" / "generated")  # written by a build
 NOT_IN_THE_REFERENCE = {"degp.__init__", "degp.__main__", "degp.cli", "degp.demo", "degp.typing"}
 EXECUTED = [
     name
@@ -132,12 +134,26 @@ def test_tagged_equations_can_be_typeset(page):
     assert not [equation for equation in equations if TAG.search(equation) and r"\\" in equation]
 
 
+def broken_links(text: str, folder: Path) -> list[str]:
+    places = {target: (folder / target).resolve() for target in LINK.findall(FENCED.sub("", text))}
+    return [target for target, place in places.items() if place not in RESULT_PAGES.values() and not place.exists()]
+
+
 @pytest.mark.parametrize("page", MARKDOWN)
 def test_links_lead_somewhere(page):
     path = PROJECT / page
-    prose = FENCED.sub("", path.read_text(encoding="utf-8"))
-    broken = [target for target in LINK.findall(prose) if not (path.parent / target).exists()]
+    broken = broken_links(path.read_text(encoding="utf-8"), path.parent)
     assert not broken, f"{page} links to {broken}"
+
+
+@pytest.mark.parametrize("origin", RESULT_PAGES, ids=lambda origin: origin.relative_to(PROJECT).as_posix())
+def test_links_of_results_lead_to_pages_of_the_site_or_to_figures(origin):
+    page = RESULT_PAGES[origin]
+    text = RESULTS["page"](origin, RESULT_PAGES)
+    assert text.startswith("# ")
+    assert not broken_links(text, page.parent)
+    outside = [target for target in LINK.findall(text) if not (page.parent / target).resolve().is_relative_to(DOCS)]
+    assert all(target.endswith(".png") for target in outside)
 
 
 @pytest.mark.parametrize("page", [name for name in MARKDOWN if name != "CHANGELOG.md"])  # which has old names too
