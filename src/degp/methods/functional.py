@@ -13,7 +13,7 @@ from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler, no
 from degp.methods.conditioning import conditioned, process_predictive
 from degp.methods.contract import Prepared, require_likelihood
 from degp.points import Inputs
-from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
+from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior, single_precision
 from degp.predictive import Predictive
 from degp.priors.kernel import Prior, as_prior
 from degp.priors.penalty import Penalty, WeightPenalty, no_penalty
@@ -116,7 +116,7 @@ class DEGP(nn.Module):
         A single member has no covariance; its predictive distribution is p(y | g₁(x)).
         """
         if len(outputs) == 1:
-            return self.likelihood.mixture(outputs)
+            return self.likelihood.mixture(single_precision(outputs))
         return process_predictive(self, outputs, coefficients, num_draws, generator)
 
     def draw(

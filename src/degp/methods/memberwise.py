@@ -10,7 +10,7 @@ from degp.likelihoods import Likelihood
 from degp.methods.conditioning import conditioned, process_predictive
 from degp.methods.contract import Prepared, require_likelihood
 from degp.points import Inputs
-from degp.posterior import moments
+from degp.posterior import moments, single_precision
 from degp.predictive import Predictive
 from degp.priors.penalty import Penalty, WeightPenalty, draw_anchors, no_penalty
 from degp.priors.weights import WeightPrior
@@ -47,8 +47,7 @@ class Memberwise(nn.Module):
     ) -> Loss:
         (M, _, C), B = outputs.shape, len(batch)
         self.likelihood.check(batch.targets, C)
-        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))  # half precision is for networks only
-        data = -batch.weigh(self.likelihood.log_prob(outputs, batch.targets)).sum() / M
+        data = -batch.weigh(self.likelihood.log_prob(single_precision(outputs), batch.targets)).sum() / M
         penalty = self.penalty(weights, batch.population).to(data)
         return Loss(M / B * data + penalty, {"data": data.detach() / B, "penalty": penalty.detach()})
 
@@ -66,7 +65,7 @@ class Memberwise(nn.Module):
     ) -> Predictive:
         """The mixture; after observations, the predictive distribution of the Gaussian with its moments."""
         if coefficients is None:
-            return self.likelihood.mixture(outputs)
+            return self.likelihood.mixture(single_precision(outputs))
         return process_predictive(self, outputs, coefficients, num_draws, generator)
 
     def draw(
