@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from degp.gaussian import LowRankGaussian
 from degp.posterior import moments
-from degp.predictive import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy
+from degp.predictive import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy, require_draws
 
 __all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood"]
 
@@ -229,7 +229,7 @@ class Categorical(nn.Module):
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
         super().__init__()
         self.log_temperature = _log_temperature(temperature, learned)
-        self.num_draws = num_draws
+        self.num_draws = require_draws(num_draws)
 
     @property
     def temperature(self) -> Float[Tensor, ""]:
@@ -291,7 +291,7 @@ class Bernoulli(nn.Module):
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
         super().__init__()
         self.log_temperature = _log_temperature(temperature, learned)
-        self.num_draws = num_draws
+        self.num_draws = require_draws(num_draws)
 
     @property
     def temperature(self) -> Float[Tensor, ""]:
