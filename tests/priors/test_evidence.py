@@ -47,9 +47,8 @@ def test_the_evidence_is_the_marginal_likelihood_of_its_prior(targets):
     scales = most_likely_scales(x, y, 2)
     z = scales.apply(x)
     exact = ExactGP.fit(scales.nngp(), z, y, noise_variance=scales.noise_variance)
-    assert exact.log_marginal_likelihood().item() == pytest.approx(
-        scales.log_evidence, abs=1e-3
-    )  # the kernels round cosines near 1 differently
+    # the kernels round cosines near 1 differently
+    assert exact.log_marginal_likelihood().item() == pytest.approx(scales.log_evidence, abs=1e-3)
 
 
 def test_the_noise_of_a_simulator_includes_the_jitter_of_the_evidence():
