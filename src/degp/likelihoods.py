@@ -102,6 +102,11 @@ class Gaussian(nn.Module):
                 f"there must be one noise variance per output, or one for all, but there are {len(self.log_variance)} "
                 f"and the network has {num_outputs} outputs"
             )
+        if self.has_units and len(self.unit) not in (1, num_outputs):
+            raise ValueError(
+                f"units must be those of each target, or one for all, but there are {len(self.unit)} and the network "
+                f"has {num_outputs} outputs"
+            )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         _check_finite(targets)
