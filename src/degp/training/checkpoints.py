@@ -213,7 +213,7 @@ def _restore_precision(optimizer: Optimizer, saved: dict[str, Any]) -> None:
     """Gives each entry of the state the precision in which it was saved."""
     for group, theirs in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         for parameter, index in zip(group["params"], theirs["params"], strict=True):
-            own = optimizer.state[parameter]
+            own = optimizer.state.get(parameter, {})  # none for a weight that has not been stepped
             for key, kept in saved["state"].get(index, {}).items():
                 if isinstance(kept, Tensor) and own[key].dtype != kept.dtype:
                     own[key] = kept.to(own[key].device)
