@@ -13,26 +13,18 @@ from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from torch import Tensor
 
 from degp.report import environment, save_results
 from degp.report.figures import save_figure
 from degp.report.results import require_fields
 from experiments import cifar10, cifar10_sharing
-from experiments.data import DataSetError
-from experiments.data.corruptions import CORRUPTIONS, frost_overlays
+from experiments.data.corruptions import CORRUPTIONS
 from experiments.protocols import options
-from experiments.protocols.corruption_table import corruption_table
+from experiments.protocols.corruption_table import corruption_table, overlays_at
 from experiments.protocols.image_figures import box_panels
+from experiments.protocols.image_names import display, label
 from experiments.protocols.image_records import Records, alone, finite_or_none
-from experiments.protocols.image_runs import (
-    Place,
-    Run,
-    display,
-    label,
-    records_in,
-    write_table,
-)
+from experiments.protocols.image_runs import Place, Run, records_in, write_table
 
 SCORES = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted", "nll_calibrated", "ece_calibrated")
 DRAWN = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted")
@@ -102,7 +94,7 @@ def _trainer(name: str, options: Mapping[str, Any], checkpoints: Path) -> str:
 
 def _do_runs(place: Place, runs: Sequence[Run], types: Sequence[str], smoke: bool) -> None:
     """Evaluates each run, and saves after it."""
-    sets, overlays = cifar10.image_sets(smoke).to(place.device), _overlays(place)
+    sets, overlays = cifar10.image_sets(smoke).to(place.device), overlays_at(place)
     where = {key: environment()[key] for key in ("commit", "device")}
     for run in runs:
         if not place.has_time():
@@ -115,14 +107,6 @@ def _do_runs(place: Place, runs: Sequence[Run], types: Sequence[str], smoke: boo
             with alone(place.out):
                 records = records_in(place) + [{**run.facts, **finite_or_none(row), **where} for row in rows]
                 save_results(place.out, config=config, records=records)
-
-
-def _overlays(place: Place) -> tuple[Tensor, ...] | None:
-    try:
-        return tuple(overlay.to(place.device) for overlay in frost_overlays())
-    except DataSetError as reason:
-        place.say(f"frost is omitted: {reason}")
-        return None
 
 
 def _figures(place: Place) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from torch import Tensor
 
 from experiments import cifar10, cifar10_sharing
-from experiments.data import DataSetError
-from experiments.data.corruptions import CORRUPTIONS, frost_overlays
+from experiments.data.corruptions import CORRUPTIONS
 from experiments.protocols import options
+from experiments.protocols.corruption_table import overlays_at
 from experiments.protocols.image_records import add_rows, alone
 from experiments.protocols.image_runs import (
     Place,
@@ -72,7 +71,7 @@ def _do_runs(place: Place, runs: list[Run], sets: ShiftSets, validation_only: bo
     if validation_only:
         do_runs(place, runs, sets, OnValidation())
         return
-    corrupted = CorruptedImages(("contrast", "pixelate") if smoke else CORRUPTIONS, overlays=_overlays(place))
+    corrupted = CorruptedImages(("contrast", "pixelate") if smoke else CORRUPTIONS, overlays=overlays_at(place))
     for run in runs:
         if not place.has_time():
             place.say("the time is up; the same command resumes")
@@ -98,11 +97,3 @@ def _keep(place: Place, run: Run, rows: list[dict[str, Any]]) -> None:
     """Adds a run's rows to corruptions.json."""
     if place.mesh.is_first:
         add_rows(place.out / "corruptions.json", run.facts, rows)
-
-
-def _overlays(place: Place) -> tuple[Tensor, ...] | None:
-    try:
-        return tuple(overlay.to(place.device) for overlay in frost_overlays())
-    except DataSetError as reason:
-        place.say(f"frost is omitted: {reason}")
-        return None

@@ -40,6 +40,14 @@ def kl_divergence(mean_q, full_q, mean_p, full_p):
     return 0.5 * (trace + quadratic - len(r) + torch.logdet(full_p) - torch.logdet(full_q))
 
 
+def mixture(means, covariances, weights):
+    """Mean and covariance of a mixture: E f and E ffᵀ − E f E fᵀ."""
+    flat = [mean.double().flatten() for mean in means]
+    mean = sum(w * m for w, m in zip(weights, flat, strict=True))
+    second = sum(w * (full + torch.outer(m, m)) for w, m, full in zip(weights, flat, covariances, strict=True))
+    return mean, second - torch.outer(mean, mean)
+
+
 def condition(mean, full, observed, targets, noise):
     """Mean and covariance of f given y = f[observed] + N(0, diag(noise)); entries are numbered flat."""
     mean = mean.double().flatten()

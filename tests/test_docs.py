@@ -248,6 +248,7 @@ def names_for_examples() -> dict[str, object]:
         "y": (X[:, 0] > 0.5).long(),
         "data": data,
         "batch": data[:8],
+        "batch_loss": degp.batch_loss,
         "ensemble": degp.Ensemble(lambda: nets.mlp(2, [8], 1), 3),
         "method": methods.degp(degp.Gaussian(variance=0.1), priors.NNGP(depth=1)),
         "bounds": torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64),

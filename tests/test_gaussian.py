@@ -13,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from degp import KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
-from degp.gaussian import cholesky, inverse
+from degp.gaussian import average, cholesky, inverse
 from tests import reference
 from tests.fixtures import normal
 from tests.memory import LargestTensor
@@ -52,6 +52,34 @@ def dense_kl(q, gram):
 def test_kl_equals_dense(M, N, C, diagonal):
     q, gram = random_posterior(M, N, C, diagonal), random_gram(N)
     assert_close(kl_divergence(q, KroneckerGaussian.from_gram(gram, C)), dense_kl(q, gram), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("M, N, C", SHAPES[:-1])
+def test_average_has_the_moments_of_the_mixture(M, N, C, weight):
+    q, p = random_posterior(M, N, C), random_posterior(M + 1, N, C, "number", seed=5)
+    both = average(q, p, weight)
+    mean, full = reference.mixture((q.mean, p.mean), (dense(q), dense(p)), (1 - weight, weight))
+    assert_close(both.mean.flatten(), mean, **exactly)
+    assert_close(both.covariance(), full, **exactly)
+
+
+def test_the_gradient_of_an_average_is_that_of_finite_differences():
+    q, p = random_posterior(2, 3, 2), random_posterior(3, 3, 2, seed=5)
+    parts = [part.clone().requires_grad_() for g in (q, p) for part in (g.mean, g.deviations, g.diagonal)]
+
+    def moments(*parts):
+        both = average(LowRankGaussian(*parts[:3]), LowRankGaussian(*parts[3:]), 0.3)
+        return both.mean, both.covariance()
+
+    assert gradcheck(moments, parts)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, math.nan])
+def test_the_weight_of_an_average_is_a_share(weight):
+    q = random_posterior(2, 3, 1)
+    with pytest.raises(ValueError, match=f"must be between 0 and 1, but it is {weight}"):
+        average(q, q, weight)
 
 
 @pytest.mark.parametrize("diagonal", DIAGONALS)

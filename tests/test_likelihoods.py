@@ -319,6 +319,14 @@ REFUSED = {
     "base_variance must be positive, but it is -1.0": lambda: HeteroscedasticGaussian(-1.0),
     "temperature must be positive, but it is 0.0": lambda: Categorical(0.0),
     "temperature must be positive, but it is nan": lambda: Bernoulli(math.nan),
+    "units must be those of each target, or one for all, but there are 2 and the network has 1 outputs": lambda: (
+        Gaussian(units=UNITS).check(REAL[:, :1], 1)
+    ),
+    "num_draws counts draws of the function and must be at least 1, but it is 0": lambda: Categorical(num_draws=0),
+    "must be at least 1, but it is -1": lambda: Bernoulli(num_draws=-1),
+    "draws of the function and must be at least 1, but it is 0": lambda: Categorical().predictive(
+        random_posterior(2, 3, 2), num_draws=0
+    ),
     "level is a probability between 0 and 1, but it is 90.0": lambda: (
         Gaussian().predictive(random_posterior(2, 3, 1)).interval(90.0)
     ),

@@ -1,5 +1,6 @@
 """Measurement points are uniform over the given region, and `count` of them."""
 
+import jaxtyping
 import pytest
 import torch
 from torch.testing import assert_close
@@ -87,3 +88,11 @@ def test_a_part_of_the_batch_is_its_last_points_and_the_measurement_points():
 def test_measurement_points_alone_must_be_some():
     with pytest.raises(ValueError, match="on measurement points alone needs some, but there is none; pass measurement"):
         MeasurementAlone().points(torch.zeros(3, 2), torch.zeros(0, 2))
+
+
+@pytest.mark.parametrize("sampler", [UniformBox(0.0, 1.0, 2), BatchRegion(2)])
+@pytest.mark.parametrize("inputs, kind", [(torch.arange(4), "torch.int64"), ({"tokens": torch.zeros(4, 2)}, "dict")])
+def test_a_box_needs_real_inputs(sampler, inputs, kind, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for users, who have no shape checks
+    with pytest.raises(TypeError, match=f"one floating-point tensor .*, but the inputs are {kind}; pass a function"):
+        sampler(inputs)

@@ -5,7 +5,17 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from degp import Categorical, Ensemble, Gaussian, PointwiseAverage, ensemble_posterior, methods, predict
+from degp import (
+    Bernoulli,
+    Categorical,
+    Ensemble,
+    Gaussian,
+    HeteroscedasticGaussian,
+    PointwiseAverage,
+    ensemble_posterior,
+    methods,
+    predict,
+)
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors import NNGP
@@ -70,6 +80,24 @@ def test_prediction_leaves_modes_and_statistics_unchanged():
     assert torch.equal(one.mean, two.mean)  # without dropout
     assert [module.training for module in ensemble.modules()] == modes
     assert_close(dict(ensemble.state_dict()), before)
+
+
+@pytest.mark.parametrize("likelihood", [Categorical(), Bernoulli(), HeteroscedasticGaussian()])
+@pytest.mark.parametrize("members", [1, 3])
+def test_members_in_half_precision_have_predictions_in_single(likelihood, members):
+    torch.manual_seed(0)
+    ensemble, x = Ensemble(lambda: mlp(2, [5], 2), members).bfloat16(), normal(7, 2).bfloat16()
+    outputs = evaluate(ensemble, x).float()
+    for method in (methods.de(likelihood), gp(likelihood)):
+        half, single = predict(ensemble, x, method, generator=seeded()), method.predictive(outputs, generator=seeded())
+        assert half.aleatoric.dtype == half.total.dtype == torch.float32
+        assert_close((half.aleatoric, half.total), (single.aleatoric, single.total), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_has_a_point(batch_size):
+    with pytest.raises(ValueError, match=f"batch_size is a number of points .* at least 1, but it is {batch_size}"):
+        predict(small_ensemble(), normal(2, 2), gp(Gaussian()), batch_size=batch_size)
 
 
 def test_no_points_are_refused():

@@ -49,7 +49,8 @@ def test_joined_points_keep_their_order_and_their_weights():
     both = joined(batch(0, 2), batch(2, 5))
     assert both.inputs["x"][:, 0].tolist() == both.inputs["y"][0].tolist() == both.targets.tolist() == [0, 1, 2, 3, 4]
     assert both.weights.tolist() == [0, 1, 2, 3, 4] and both.population == 5
-    assert joined(batch(0, 2), batch(2, 5, weighted=False)).weights is None
+    assert joined(batch(0, 2), batch(2, 5, weighted=False)).weights.tolist() == [0, 1, 1, 1, 1]
+    assert joined(batch(0, 2, weighted=False), batch(2, 5, weighted=False)).weights is None
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 1)])

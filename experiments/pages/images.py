@@ -7,7 +7,7 @@ from typing import Any
 from experiments import cifar10
 from experiments.pages.published import ACCURACY, LOGGED
 from experiments.pages.stored import Records, cell, lowest, records, table, values, where, without_empty_columns
-from experiments.protocols.image_runs import display
+from experiments.protocols.image_names import display
 
 __all__ = ["best_by_temperatures", "corruptions", "methods", "published", "score", "temperatures"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.pages import stored
 from experiments.pages.stored import Records, cell, listed, lowest, records, table, values, where
 from experiments.protocols.image_figures import short_names
-from experiments.protocols.image_runs import display, label
+from experiments.protocols.image_names import display, label
 from experiments.protocols.independent_runs import names
 from experiments.protocols.shift.runs import run_by_name
 from experiments.protocols.shift.summary import baseline, interval

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from degp.training.progress import progress_bar
 from degp.vision import Trained, fit_temperatures
-from experiments.data.corruptions import CORRUPTIONS, corrupt
+from experiments.data import DataSetError
+from experiments.data.corruptions import CORRUPTIONS, corrupt, frost_overlays
+from experiments.protocols.image_runs import Place
 from experiments.protocols.image_sets import ImageSets
 
 
@@ -51,3 +53,12 @@ def corruption_table(
             rows.append(row(name, severity, corrupted(name, severity)))
             bar.update()
     return rows
+
+
+def overlays_at(place: Place) -> tuple[UInt8[Tensor, "3 _ _"], ...] | None:
+    """The overlays of frost; None where there are none, which is said."""
+    try:
+        return tuple(overlay.to(place.device) for overlay in frost_overlays())
+    except DataSetError as reason:
+        place.say(f"frost is omitted: {reason}")
+        return None

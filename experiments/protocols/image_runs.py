@@ -4,7 +4,6 @@ Under `torchrun` the members are distributed across the ranks. All ranks compute
 """
 
 import math
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from degp.vision import Recipe, Trained, has_members, load_members, save_members
 from experiments.protocols.assessment import assess
 from experiments.protocols.deadline import Deadline, OutOfTime
 from experiments.protocols.image_figures import Line, line_panels
+from experiments.protocols.image_names import display, label
 from experiments.protocols.image_records import (
     Records,
     add_record,
@@ -56,24 +56,6 @@ SCORES = (
 )
 OOD_SCORES = ("auroc_mi", "auroc_entropy", "auroc_maxprob", "fpr95_mi", "error_mi_10", "error_coverage_10")
 BY_IMAGE = "by_image"  # folder of scores per image
-MEMBERS = {"resnet110": 5}  # other networks have ten
-USUAL_PRIORS = ("lenet", "lite resnet20")
-# words of stored names, as tables and figures show them
-DISPLAYED = {
-    "unfitted": "uncalibrated",
-    "calibrated": "two temperatures",
-    "trunk": "backbone",
-    "lenet": "LeNet",
-    "svhn": "SVHN",
-    "kmnist": "KMNIST",
-    "cifar100": "CIFAR-100",
-    **{f"resnet{depth}": f"ResNet-{depth}" for depth in (8, 20, 56, 110)},
-    "nll": "NLL",
-    "ece": "ECE",
-    "auroc": "AUROC",
-    "fpr95": "FPR95",
-    "mi": "MI",
-}
 
 
 @dataclass(frozen=True)
@@ -321,26 +303,6 @@ def draw_curves(place: Place, figures: Mapping[str, tuple[str, str]]) -> None:
         if panels:
             figure = line_panels(panels, x_label=x_label, y_label=y_label)
             save_figure(figure, place.out / f"{name.replace(' ', '_')}.png")
-
-
-def label(facts: Mapping[str, Any]) -> str:
-    """The method, and for DE-GP its weights, with all that is unusual: prior, temperature, context, images, members."""
-    unusual = "".join(f", {facts[key]}" for key in ("context", "augmentation") if facts.get(key))
-    if facts["members"] != MEMBERS.get(facts["network"], 10):
-        unusual += f", M = {facts['members']}"
-    if facts["alpha"] is None:
-        return f"{facts['method']}{unusual}"
-    prior = "" if facts["prior"] in USUAL_PRIORS else f", prior {facts['prior']}"
-    temperature = facts.get("temperature_start", 1)
-    start = "" if temperature == 1 else f", τ from {temperature:g}"
-    return f"{facts['method']} α = {facts['alpha']:g}, β = {facts['beta']:g}{prior}{start}{unusual}"
-
-
-def display(name: str) -> str:
-    """A stored name of a score or a network, as tables and figures show it."""
-    name = re.sub(r" S=(\d+)", r", \1 networks per step", name)
-    name = re.sub(r"heads at (\S+)", r"heads' rate \1", name)
-    return re.sub(r"[^\W_]+", lambda word: DISPLAYED.get(word[0], word[0]), name).replace("_", " ")
 
 
 def write_summary(place: Place, scores: Sequence[str] = (*SCORES, *OOD_SCORES)) -> None:

@@ -28,9 +28,7 @@ def fitted_laplace(network: nn.Module, train: Batch, structure: str, batch_size:
     data = TensorDataset(train.inputs, train.targets.long())
     batches = BatchSampler(SequentialSampler(data), batch_size, drop_last=False)
     with train.inputs.device:  # the full structure multiplies by an identity matrix on the default device
-        posterior.fit(
-            DataLoader(data, sampler=batches, batch_size=None)
-        )  # whole batches: single rows are slow on a GPU
+        posterior.fit(DataLoader(data, sampler=batches, batch_size=None))  # whole batches: rows are slow on a GPU
         posterior.optimize_prior_precision(method="marglik")
     return posterior
 

@@ -115,7 +115,7 @@ def _pi(like: Tensor) -> Tensor:
 
 
 def _relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`priors.analytic.relu` by `_arcsin`."""
+    """`priors.relu` by `_arcsin`."""
     if covariance is left:
         return covariance / 2
     std = (left * right).sqrt()
@@ -125,7 +125,7 @@ def _relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _erf(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`priors.analytic.erf` by `_arcsin`."""
+    """`priors.erf` by `_arcsin`."""
     return 2 / _pi(covariance) * _arcsin(2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt()))
 
 

@@ -229,6 +229,8 @@ def average(q: LowRankGaussian, p: LowRankGaussian, weight: float) -> LowRankGau
         >>> average(q, p, 0.5).mean
         tensor([[0.5000]])
     """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"the weight of p in the mixture must be between 0 and 1, but it is {weight}")
     difference = p.mean - q.mean
     deviations = [
         (1 - weight) ** 0.5 * q.deviations,

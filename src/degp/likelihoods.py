@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from degp.gaussian import LowRankGaussian
 from degp.posterior import moments
-from degp.predictive import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy
+from degp.predictive import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy, require_draws
 
 __all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood"]
 
@@ -101,6 +101,11 @@ class Gaussian(nn.Module):
             raise ValueError(
                 f"there must be one noise variance per output, or one for all, but there are {len(self.log_variance)} "
                 f"and the network has {num_outputs} outputs"
+            )
+        if self.has_units and len(self.unit) not in (1, num_outputs):
+            raise ValueError(
+                f"units must be those of each target, or one for all, but there are {len(self.unit)} and the network "
+                f"has {num_outputs} outputs"
             )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
@@ -229,7 +234,7 @@ class Categorical(nn.Module):
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
         super().__init__()
         self.log_temperature = _log_temperature(temperature, learned)
-        self.num_draws = num_draws
+        self.num_draws = require_draws(num_draws)
 
     @property
     def temperature(self) -> Float[Tensor, ""]:
@@ -291,7 +296,7 @@ class Bernoulli(nn.Module):
     def __init__(self, temperature: float = 1.0, *, learned: bool = False, num_draws: int = 256) -> None:
         super().__init__()
         self.log_temperature = _log_temperature(temperature, learned)
-        self.num_draws = num_draws
+        self.num_draws = require_draws(num_draws)
 
     @property
     def temperature(self) -> Float[Tensor, ""]:

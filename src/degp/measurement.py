@@ -63,11 +63,13 @@ class UniformBox:
     @classmethod
     def around(cls, inputs: Shaped[Tensor, "N ..."], count: int) -> "UniformBox":
         """The bounding box of the data: each feature between its minimum and its maximum."""
+        _require_real(inputs)
         return cls(inputs.amin(0), inputs.amax(0), count)
 
     def __call__(
         self, inputs: Shaped[Tensor, "B ..."], *, generator: torch.Generator | None = None
     ) -> Shaped[Tensor, "K ..."]:
+        _require_real(inputs)
         low, high = (torch.as_tensor(bound).to(inputs) for bound in (self.low, self.high))
         share = torch.rand(self.count, *inputs.shape[1:], dtype=inputs.dtype, device=inputs.device, generator=generator)
         return low + (high - low) * share
@@ -219,6 +221,15 @@ class BatchPart:
 
     def rows(self, batch_size: int) -> slice:
         return slice(max(0, batch_size - self.count), None)
+
+
+def _require_real(inputs: Inputs) -> None:
+    if not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
+        kind = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
+        raise TypeError(
+            f"a box is a region of real inputs, one floating-point tensor (N, …), but the inputs are {kind}; pass a "
+            f"function (inputs, *, generator) that draws such points, or no_points"
+        )
 
 
 def _require_count(count: int) -> None:

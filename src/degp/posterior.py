@@ -10,7 +10,7 @@ from torch import Tensor
 
 from degp.gaussian import LowRankGaussian
 
-__all__ = ["AverageEigenvalue", "Nugget", "PointwiseAverage", "ensemble_posterior", "moments"]
+__all__ = ["AverageEigenvalue", "Nugget", "PointwiseAverage", "ensemble_posterior", "moments", "single_precision"]
 
 
 def _require_positive(epsilon: float) -> None:
@@ -94,13 +94,23 @@ def ensemble_posterior(
 
 
 def moments(outputs: Float[Tensor, "M N C"]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "M N C"]]:
-    """m and A of the members' outputs, in float32 at least: half precision loses the deviations.
+    """m and A of the members' outputs, in `single_precision`.
 
     Example:
         >>> mean, deviations = moments(torch.randn(10, 4, 1))
         >>> deviations.sum(0).abs().max().item() < 1e-5
         True
     """
-    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    outputs = single_precision(outputs)
     mean = outputs.mean(0)
     return mean, (outputs - mean) / math.sqrt(len(outputs))
+
+
+def single_precision(outputs: Float[Tensor, "M N C"]) -> Float[Tensor, "M N C"]:
+    """Outputs in float32 at least: half precision is for networks only, and would lose the deviations.
+
+    Example:
+        >>> single_precision(torch.zeros(10, 4, 1, dtype=torch.bfloat16)).dtype
+        torch.float32
+    """
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))

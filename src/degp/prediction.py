@@ -47,6 +47,8 @@ def predict(
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
     """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is a number of points and must be at least 1, but it is {batch_size}")
     inputs = as_inputs(inputs)
     num_points = count_points(inputs)
     if not num_points:

@@ -151,7 +151,7 @@ class ClassPredictive:
         All points share the draws of z and of the white part, since only their marginals count: a prediction is
         independent of the other points in the call.
         """
-        M, N, C = q.shape
+        (M, N, C), num_draws = q.shape, require_draws(num_draws)
         normal = torch.randn(num_draws, M + C, dtype=q.mean.dtype, device=q.mean.device, generator=generator)
         z, e = normal[:, :M], normal[:, None, M:]
         chunk = max(1, most_values // (num_draws * 4 * C))
@@ -186,3 +186,10 @@ def binary_entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S 
         tensor([0.6931])
     """
     return (torch.special.entr(probabilities) + torch.special.entr(1 - probabilities)).sum(-1)
+
+
+def require_draws(num_draws: int) -> int:
+    """The same number; ValueError where there is no average over as many draws."""
+    if num_draws < 1:
+        raise ValueError(f"num_draws counts draws of the function and must be at least 1, but it is {num_draws}")
+    return num_draws

@@ -84,11 +84,12 @@ class Batch:
 
 
 def joined(*batches: Batch) -> Batch:
-    """The points of all as one data set; without weights where one has none."""
+    """The points of all as one data set; where one has weights, those of a batch without any are ones."""
     inputs = join_points([batch.inputs for batch in batches])
     targets = torch.cat([batch.targets for batch in batches])
-    weights = [batch.weights for batch in batches if batch.weights is not None]
-    return Batch(inputs, targets, weights=torch.cat(weights) if len(weights) == len(batches) else None)
+    known = [batch.weights for batch in batches if batch.weights is not None]
+    weights = [known[0].new_ones(len(batch)) if batch.weights is None else batch.weights for batch in batches if known]
+    return Batch(inputs, targets, weights=torch.cat(weights) if known else None)
 
 
 def _moved(tensor: Tensor, device: torch.device | str | None, dtype: torch.dtype | None) -> Tensor:

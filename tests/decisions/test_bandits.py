@@ -278,6 +278,16 @@ def test_an_agent_is_saved_over_itself(tmp_path):
     assert len(list((tmp_path / "agent").iterdir())) == 2
 
 
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_that_has_observed_nothing_is_loaded_and_learns(name, tmp_path):
+    agent = agents()[name]
+    loaded = load_agent(agent.save(tmp_path / "agent"))
+    for n in range(3):
+        for a in (agent, loaded):
+            a.observe([0.1 * n, 1.0], n % 3, 1.0)
+    assert vars_equal(agent, loaded)
+
+
 # Invalid values and damaged files
 
 

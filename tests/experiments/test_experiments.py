@@ -18,7 +18,7 @@ from degp.typing import Batch
 from experiments import __main__ as experiments
 from experiments import cifar10, cifar10_corruptions
 from experiments.cifar10_prior import PRIORS
-from experiments.protocols import image_runs
+from experiments.protocols import image_names, image_runs
 from experiments.protocols.image_smoke import smoke_runs
 from experiments.protocols.independent_runs import earlier_records
 
@@ -287,7 +287,7 @@ def test_another_initial_temperature_is_another_run_with_another_label():
     other = replace(run, recipe=replace(run.recipe, temperature=0.1))
     assert image_runs.is_in([run.facts], run)
     assert not image_runs.is_in([run.facts], other)
-    assert image_runs.label(other.facts) == f"{image_runs.label(run.facts)}, τ from 0.1"
+    assert image_names.label(other.facts) == f"{image_names.label(run.facts)}, τ from 0.1"
     assert cifar10.is_superseded(other.facts) and not cifar10.is_superseded(run.facts)
 
 

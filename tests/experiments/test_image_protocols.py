@@ -20,8 +20,9 @@ from experiments.protocols.assessment import assess, by_size, constant_share
 from experiments.protocols.corruption_table import corruption_table
 from experiments.protocols.deadline import Deadline, OutOfTime
 from experiments.protocols.image_figures import box_panels, line_panels
+from experiments.protocols.image_names import display
 from experiments.protocols.image_records import add_record, add_rows, load_records, load_rows
-from experiments.protocols.image_runs import Run, display, train_in_time
+from experiments.protocols.image_runs import Run, train_in_time
 from experiments.protocols.image_sets import hold_out
 from tests.vision.cases import SETS, example, recipe
 

@@ -17,7 +17,7 @@ from degp.training import History
 from degp.vision import PatchShuffle, Trained, context_images, initialise
 from experiments import cifar10
 from experiments.data.corruptions import CORRUPTIONS
-from experiments.protocols.image_runs import label
+from experiments.protocols.image_names import label
 from experiments.protocols.shift.augmix import MOVES, TONES, AugMix, moved, toned
 from experiments.protocols.shift.controls import Exposed, LogitNorm
 from experiments.protocols.shift.dropout import AlwaysDropout, passes
@@ -140,6 +140,43 @@ def test_no_operation_leaves_an_image_as_it_is():
     none = torch.full((len(images),), len(TONES) + len(MOVES))
     assert torch.equal(toned(images, none, torch.ones(8)), images)
     assert torch.equal(moved(images, none - len(TONES), torch.ones(8)), images)
+
+
+def mixed_one_by_one(augmix, images, generator):
+    """(1 − m) x + m Σᵢ wᵢ chainᵢ(x) image by image, with the draws of `AugMix` in its order."""
+
+    def operation(x, number, level, sign):
+        level, sign = level[None], sign[None]
+        if number < len(TONES):
+            return toned(x[None], number[None], level)[0]
+        return moved(x[None], number[None] - len(TONES), sign * level)[0]
+
+    images = augmix.crop(images, generator)
+    B, total = len(images), len(TONES) + len(MOVES)
+    weights = torch.distributions.Exponential(1.0).icdf(1 - torch.rand(augmix.width, B, generator=generator))
+    chains = []
+    for _ in range(augmix.width):
+        length = torch.randint(1, augmix.depth + 1, (B,), generator=generator)
+        chain = list(images.float())
+        for position in range(augmix.depth):
+            chosen = torch.randint(total, (B,), generator=generator)
+            level = 0.1 + (augmix.severity - 0.1) * torch.rand(B, generator=generator)
+            sign = 2.0 * torch.randint(2, (B,), generator=generator) - 1
+            for n in range(B):
+                if position < length[n]:
+                    chain[n] = operation(chain[n], chosen[n], level[n], sign[n])
+        chains.append(chain)
+    share = torch.rand(B, generator=generator)
+    for n in range(B):
+        w = weights[:, n] / weights[:, n].sum()
+        mixture = sum(w[i] * chains[i][n] for i in range(augmix.width))
+        yield ((1 - share[n]) * images[n] + share[n] * mixture).round().clamp(0, 255).to(torch.uint8)
+
+
+def test_augmix_is_the_mixture_of_its_chains():
+    images, augmix = random_images(12), AugMix()
+    expected = torch.stack(list(mixed_one_by_one(augmix, images, seeded())))
+    assert_close(augmix(images, seeded()).float(), expected.float(), rtol=0, atol=1)  # rounded sums
 
 
 def test_augmix_reads_no_value_and_stays_near_the_image():

@@ -8,8 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from degp.report import save_results
 from experiments.cifar10_shift import main
+from experiments.protocols.image_names import display, label
 from experiments.protocols.image_records import DISTINCT, name_of
-from experiments.protocols.image_runs import BY_IMAGE, Place, display, label, records_in
+from experiments.protocols.image_runs import BY_IMAGE, Place, records_in
 from experiments.protocols.shift.figures import PARETO, kind, pareto_figure, short
 from experiments.protocols.shift.runs import run_by_name
 from experiments.protocols.shift.summary import (

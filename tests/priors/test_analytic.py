@@ -39,13 +39,6 @@ def test_regression_on_eight_points_gives_the_published_numbers(depth):
 DUALS = [(relu, torch.relu), (erf, torch.erf)]
 
 
-@pytest.mark.parametrize("left, right, cross", [(1.0, 1.0, 0.0), (2.0, 0.5, 0.9), (0.3, 1.7, -0.6), (1.0, 1.0, 1.0)])
-@pytest.mark.parametrize("dual, activation", DUALS)
-def test_dual_is_the_expected_product_of_activations(dual, activation, left, right, cross):
-    closed = dual(*(torch.tensor([[value]], dtype=torch.float64) for value in (cross, left, right)))
-    assert closed.item() == pytest.approx(reference.dual(activation, left, right, cross), abs=2e-5)
-
-
 @pytest.mark.parametrize("dual, activation", DUALS)
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_nngp_is_the_recursion_by_quadrature(depth, dual, activation):

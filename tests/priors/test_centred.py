@@ -57,6 +57,8 @@ def test_two_sets_of_points_need_a_reference_and_variances_must_be_valid():
     for bad in ({"variance": 0.0}, {"variance": math.nan}, {"offset_variance": -1.0}):
         with pytest.raises(ValueError, match="must be positive"):
             Centred(DEEP, **bad)
+    with pytest.raises(ValueError, match="need at least two points to vary, but it has 1"):
+        Centred(DEEP, reference=normal(1, 3))
 
 
 def test_of_a_constant_prior_only_the_offset_remains():

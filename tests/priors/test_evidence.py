@@ -8,13 +8,14 @@ from torch.testing import assert_close
 
 from degp.priors import ExactGP
 from degp.priors.evidence import (
-    DIFFERENTIABLE,
-    DUALS,
+    ACTIVATIONS,
     JITTER,
+    MOST_JITTER,
     Scales,
     _gram,
     _leave_one_out_nll,
     _negative_log_evidence,
+    _root,
     most_likely_scales,
 )
 from tests.fixtures import seeded
@@ -31,12 +32,12 @@ def data(targets=1, rows=30, noise=0.1, features=3):
     return x, y + noise * torch.randn(rows, targets, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("activation", DUALS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_the_differentiable_kernel_is_the_nngp(depth, activation):
     x, _ = data()
     scales = Scales(depth, (0.5, 2.0, 0.1), 0.3, 1.7, 0.1, activation=activation)
-    own = _gram(scales.apply(x), depth, double(0.3), double(1.7), DIFFERENTIABLE[activation])
+    own = _gram(scales.apply(x), depth, double(0.3), double(1.7), ACTIVATIONS[activation].differentiable)
     assert_close(own, scales.nngp()(scales.apply(x), scales.apply(x)), rtol=1e-8, atol=1e-8)
 
 
@@ -46,9 +47,8 @@ def test_the_evidence_is_the_marginal_likelihood_of_its_prior(targets):
     scales = most_likely_scales(x, y, 2)
     z = scales.apply(x)
     exact = ExactGP.fit(scales.nngp(), z, y, noise_variance=scales.noise_variance)
-    assert exact.log_marginal_likelihood().item() == pytest.approx(
-        scales.log_evidence, abs=1e-3
-    )  # the kernels round cosines near 1 differently
+    # the kernels round cosines near 1 differently
+    assert exact.log_marginal_likelihood().item() == pytest.approx(scales.log_evidence, abs=1e-3)
 
 
 def test_the_noise_of_a_simulator_includes_the_jitter_of_the_evidence():
@@ -75,11 +75,11 @@ def test_the_gradient_is_that_of_the_dense_evidence(targets, weights):
     x, y = data(targets, rows=8)
     relevance = torch.tensor([0.5, 2.0, 0.1], dtype=torch.float64, requires_grad=True)
     noise = torch.tensor(0.2, dtype=torch.float64, requires_grad=True)
-    gram = _gram(x * relevance, 2, double(0.3), double(1.7), DIFFERENTIABLE["erf"])
+    gram = _gram(x * relevance, 2, double(0.3), double(1.7), ACTIVATIONS["erf"].differentiable)
     value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
     surrogate = torch.autograd.grad((slope * gram).sum() + noise_slope * noise, (relevance, noise))
 
-    gram = _gram(x * relevance, 2, double(0.3), double(1.7), DIFFERENTIABLE["erf"])
+    gram = _gram(x * relevance, 2, double(0.3), double(1.7), ACTIVATIONS["erf"].differentiable)
     covariance = gram + torch.diag(noise / weights + JITTER * gram.diagonal().mean().detach())
     normal = torch.distributions.MultivariateNormal(torch.zeros(8, dtype=torch.float64), covariance)
     dense = -sum(normal.log_prob(column) for column in y.mT)
@@ -91,7 +91,7 @@ def test_the_gradient_is_that_of_the_dense_evidence(targets, weights):
 def test_the_gradient_of_the_gram_matrix_is_that_of_finite_differences(activation):
     x, _ = data(1, rows=5)
     relevance, bias, output = (double(v).requires_grad_() for v in ([0.5, 2.0, 0.1], 0.3, 1.7))
-    dual = DIFFERENTIABLE[activation]
+    dual = ACTIVATIONS[activation].differentiable
     assert torch.autograd.gradcheck(lambda s, b, w: _gram(x * s, 2, b, w, dual), (relevance, bias, output))
 
 
@@ -100,10 +100,18 @@ def test_a_gram_matrix_without_a_root_is_an_error():
         _negative_log_evidence(-torch.eye(3).double(), double([[1.0]] * 3), double(0.1), torch.ones(3).double())
 
 
+def test_a_root_with_the_largest_jitter_has_the_noise():
+    """Negative by 5e-4: too much for all smaller jitters."""
+    gram, noise = double([[1.0, 1.0005], [1.0005, 1.0]]), double([1e-5, 2e-5])
+    root = _root(gram, noise)
+    lifted = gram + torch.diag(noise)
+    assert_close(root @ root.mT, lifted + MOST_JITTER * lifted.diagonal().mean() * torch.eye(2).double())
+
+
 @weights
 def test_leave_one_out_is_leaving_each_row_out(weights):
     x, y = data(2, rows=8)
-    gram = _gram(x, 2, double(0.4), double(1.3), DIFFERENTIABLE["relu"])
+    gram = _gram(x, 2, double(0.4), double(1.3), ACTIVATIONS["relu"].differentiable)
     dense = gram + torch.diag(0.1 / weights + JITTER * gram.diagonal().mean())
     total = 0.0
     for n in range(8):
@@ -145,6 +153,22 @@ def test_features_of_one_group_share_their_relevance():
     x, y = data(rows=60)
     one, other, alone = most_likely_scales(x, y, 2, groupings=[[0, 0, 1]]).relevance
     assert one == other != alone
+
+
+def test_groups_may_have_any_numbers():
+    x, y = data(rows=60)
+    found = [most_likely_scales(x, y, 2, groupings=[groups], generator=seeded()) for groups in ([0, 0, 1], [3, 3, 7])]
+    assert found[0] == found[1]
+    again = most_likely_scales(x, y, 2, groupings=[[3, 3, 7]], start=found[0], steps=5, generator=seeded())
+    assert again.relevance == pytest.approx(found[0].relevance, rel=0.2)
+
+
+def test_groupings_and_weights_that_leave_nothing_to_fit_are_refused():
+    x, y = data()
+    with pytest.raises(ValueError, match="the group of each of the 3 features, but it has 1"):
+        most_likely_scales(x, y, 2, groupings=[[0]])
+    with pytest.raises(ValueError, match="a row of positive weight, but none of the 30 rows has one"):
+        most_likely_scales(x, y, 2, weights=torch.zeros(30))
 
 
 @pytest.mark.parametrize("noise", [1e-3, 1e-2, 0.3])

@@ -1,5 +1,7 @@
 """Piecewise-linear embeddings: the pieces of a feature add up to it, and the feature comes first."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -20,6 +22,30 @@ def test_pieces_add_up_to_the_feature_between_its_extremes(rows, columns, seed):
     total = x.amin(0).repeat(rows, 1)
     total.index_add_(1, torch.tensor(embedding.places), outputs[:, columns:] * widths)
     assert_close(total, x)
+
+
+def edges_one_by_one(values, count):
+    """All distinct values; or quantiles by their definition, linear between the two nearest order statistics."""
+    ordered = sorted(values)
+    if len(set(ordered)) <= count + 1:
+        return sorted(set(ordered))
+    ranks = [k * (len(ordered) - 1) / count for k in range(count + 1)]
+    below = [min(int(rank), len(ordered) - 2) for rank in ranks]
+    quantiles = [ordered[i] + (rank - i) * (ordered[i + 1] - ordered[i]) for i, rank in zip(below, ranks, strict=True)]
+    return sorted(set(quantiles))
+
+
+@pytest.mark.parametrize("rows", [10, 40, 203])
+def test_pieces_are_those_of_their_definition(rows):
+    """The share of each interval between two edges that lies below the value, number by number."""
+    x, new = normal(rows, 2), 2 * normal(7, 2, seed=1)
+    outputs = Embedding.fit(x).apply(new)
+    for n, row in enumerate(new.tolist()):
+        expected = list(row)
+        for d, value in enumerate(row):
+            edges = edges_one_by_one(x[:, d].tolist(), MOST_PIECES)
+            expected += [min(max((value - a) / (b - a), 0.0), 1.0) for a, b in pairwise(edges)]
+        assert outputs[n].tolist() == pytest.approx(expected)
 
 
 def test_every_piece_ends_where_the_next_begins():

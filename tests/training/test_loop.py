@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam
+from torch.optim import SGD, Adam, NAdam
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, MultiStepLR, SequentialLR, StepLR
 
 from degp import (
@@ -133,6 +133,7 @@ SETUPS = {
         setup, optimizer=partial(SGD, lr=0.01, momentum=0.9), schedulers=[partial(CosineAnnealingLR, T_max=5)]
     ),
     "adam, steps": partial(setup, schedulers=[partial(StepLR, step_size=2)]),
+    "nadam, weights of two precisions": partial(setup, optimizer=partial(NAdam, lr=0.01)),
     "two optimisers": two_optimizers,
     "milestones": partial(setup, schedulers=[partial(MultiStepLR, milestones=[1, 3, 3])]),
     "lambda": partial(setup, schedulers=[partial(LambdaLR, lr_lambda=lambda epoch: 0.9**epoch)]),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from degp.training import Plan
+from degp.training import EarlyStopping, Plan
 
 
 @pytest.mark.parametrize(
@@ -11,11 +11,26 @@ from degp.training import Plan
         ({"epochs": -1}, "epochs must not be negative, but it is -1"),
         ({"epochs": 1, "batch_size": 0}, "batch_size must be at least 1, but it is 0; None takes all data"),
         ({"epochs": 1, "batches_per_epoch": 0}, "batches_per_epoch must be at least 1, but it is 0"),
+        ({"epochs": 1, "max_norm": 0.0}, "max_norm must be positive, but it is 0.0"),
+        ({"epochs": 1, "max_seconds": -1.0}, "max_seconds must not be negative, but it is -1.0; None sets no limit"),
+        ({"epochs": 1, "max_seconds": float("nan")}, "max_seconds must not be negative, but it is nan"),
     ],
 )
 def test_invalid_settings_are_rejected(settings, message):
     with pytest.raises(ValueError, match=message):
         Plan(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"patience": 0}, "patience counts epochs and must be at least 1, but it is 0"),
+        ({"min_delta": -0.1}, "min_delta is an improvement and must not be negative, but it is -0.1"),
+    ],
+)
+def test_rules_that_stop_every_run_are_rejected(settings, message):
+    with pytest.raises(ValueError, match=message):
+        EarlyStopping(**settings)
 
 
 def test_no_epochs_are_a_plan():

@@ -85,27 +85,44 @@ def test_a_loader_changes_no_global_random_state():
     assert_close(torch.rand(3), expected, rtol=0, atol=0)
 
 
+class Augmented(Dataset):
+    """Points that are read with noise from torch's own random state."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, index):
+        return X[index] + 0.1 * torch.randn(3), Y[index]
+
+
+class Stop(Exception):
+    pass
+
+
+class Interrupted(methods.DEGP):
+    """Stops in the step after `steps` of them."""
+
+    def __init__(self, steps):
+        super().__init__(Gaussian(0.1), priors.NNGP(1), penalty=METHOD.penalty)
+        self.left = steps
+
+    def loss(self, *args, **options):
+        if not self.left:
+            raise Stop
+        self.left -= 1
+        return super().loss(*args, **options)
+
+
 @pytest.mark.parametrize("every", [3, 4, 6])
-def test_an_interrupted_epoch_of_a_loader_resumes_with_the_batches_that_remain(every, tmp_path):
-    expected, _ = trained(shuffled(), plan=Plan(3))
-
-    class Stop(Exception):
-        pass
-
-    class Interrupted(methods.DEGP):
-        calls = 0
-
-        def loss(self, *args, **options):
-            self.calls += 1
-            if self.calls > every:
-                raise Stop
-            return super().loss(*args, **options)
-
-    options = {"penalty": METHOD.penalty, "epsilon": METHOD.epsilon}
+@pytest.mark.parametrize("points", [DATASET, Augmented()], ids=["plain", "augmented"])
+def test_an_interrupted_epoch_of_a_loader_resumes_with_the_batches_that_remain(points, every, tmp_path):
+    """Batches that are done are read again, but their augmentation has been drawn already."""
+    loader = DataLoader(points, 3, shuffle=True)
+    expected, _ = trained(loader, plan=Plan(3))
     plan = Plan(3, checkpoints=Checkpoints(tmp_path, every=every), resume=True)
     with pytest.raises(Stop):
-        trained(shuffled(), plan=plan, method=Interrupted(Gaussian(0.1), priors.NNGP(1), **options))
-    resumed, _ = trained(shuffled(), plan=plan, method=methods.DEGP(Gaussian(0.1), priors.NNGP(1), **options))
+        trained(loader, plan=plan, method=Interrupted(every))
+    resumed, _ = trained(loader, plan=plan, method=Interrupted(-1))
     assert_close(resumed, expected, rtol=0, atol=0)
 
 

@@ -5,12 +5,14 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from degp import Batch, Ensemble, Gaussian
-from degp.methods import Memberwise
-from degp.priors import no_penalty
+from degp import Batch, Ensemble, Gaussian, Plan, fit
+from degp.measurement import BatchAndMeasurement, BatchPart
+from degp.methods import DEGP, Memberwise
+from degp.priors import NNGP, no_penalty
 from degp.runtime.execution import Loop
 from degp.training import Eager, TrainState
 from degp.training.stepping import Timed
+from tests.fixtures import seeded
 
 DATA = Batch(torch.arange(6.0)[:, None], torch.arange(6.0)[:, None], weights=torch.arange(6.0) / 2.5)
 
@@ -51,6 +53,33 @@ def test_batches_keep_the_population_and_their_weights():
 def test_networks_run_in_the_given_precision():
     assert advance([4, 1])[1] == torch.float32
     assert advance([4, 1], precision=torch.bfloat16)[1] == torch.bfloat16
+
+
+class Points(DEGP):
+    """DE-GP that records the points of its divergence."""
+
+    def __init__(self, **options):
+        super().__init__(Gaussian(1.0), NNGP(1), **options)
+        self.seen = []
+
+    def prepare(self, inputs, *, generator=None):
+        points = self.domain.points(inputs, inputs[:0])
+        self.seen.append(frozenset(points.flatten().tolist()))
+        return super().prepare(inputs, generator=generator)
+
+
+@pytest.mark.parametrize("domain, accumulate", [(BatchPart(2), 1), (BatchAndMeasurement(), 3)])
+def test_a_divergence_on_a_part_of_all_data_sees_other_points_at_each_step(domain, accumulate):
+    """Data in one batch need no order; their parts do."""
+    method, ensemble = Points(domain=domain), Ensemble(lambda: nn.Linear(1, 1), 2, execution=Loop())
+    plan = Plan(6, stepping=Eager(accumulate=accumulate))
+    fit(ensemble, DATA, method, plan, generator=seeded(), progress=False)
+    assert {len(points) for points in method.seen} == {2} and len(set(method.seen)) > 3
+
+
+def test_all_data_in_one_batch_keep_their_order():
+    batch, _ = advance([3, 1, 0, 2, 5, 4])
+    assert torch.equal(batch.inputs, DATA.inputs)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 9])

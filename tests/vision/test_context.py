@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from degp.measurement import MeasurementAlone
 from degp.runtime.execution import Vmap
 from degp.vision import ChannelMix, PatchShuffle, SmoothNoise, context_images, initialise, train
 from degp.vision.saving import load_members, save_members
+from tests.fixtures import seeded
 from tests.vision.cases import SETS, recipe
 
 SAMPLERS = [PatchShuffle(5), SmoothNoise(5), ChannelMix(5), context_images(7)]
@@ -54,6 +56,41 @@ def test_mixed_channels_are_a_blend_of_two_images(generator):
                 fitted = torch.linalg.lstsq(columns, values[:, None], driver="gelsd").solution
                 errors.append(((columns @ fitted)[:, 0] - values).norm())
         assert min(sum(errors[3 * pair : 3 * pair + 3]) for pair in range(4)) < 1e-9
+
+
+def test_mixes_are_those_of_their_definition():
+    """u R x + (1 − u) x', number by number, with the same draws."""
+    images, draws = batch(B=3), seeded(5)
+    made = ChannelMix(4)(images, generator=seeded(5))
+    first, second = (torch.randint(3, (4,), generator=draws) for _ in range(2))
+    rows = torch.randn(4, 3, 3, generator=draws, dtype=images.dtype)
+    u = 0.5 + 0.5 * torch.rand(4, generator=draws, dtype=images.dtype)
+    for k in range(4):
+        for channel, row in enumerate(rows[k]):
+            mixed = sum(row[c] * images[first[k], c] for c in range(3)) / row.square().sum().sqrt()
+            assert_close(made[k, channel], u[k] * mixed + (1 - u[k]) * images[second[k], channel])
+
+
+def test_noise_is_that_of_its_definition():
+    """1.5 std Σ_g w_g noise_g + mean within the range of each channel, with Σ_g w_g² = 1, and the same draws."""
+    images, draws = batch(B=3), seeded(5)
+    made = SmoothNoise(4)(images, generator=seeded(5))
+    w = torch.rand(4, 3, generator=draws, dtype=images.dtype)
+    noise = torch.zeros(4, *images.shape[1:], dtype=images.dtype)
+    for g, cells in enumerate((2, 4, 8)):
+        coarse = torch.randn(4, 3, cells, cells, generator=draws, dtype=images.dtype)
+        for k in range(4):
+            fine = F.interpolate(coarse[k][None], images.shape[2:], mode="bilinear")[0]
+            noise[k] += w[k, g] / w[k].square().sum().sqrt() * fine
+    for c in range(3):
+        values = images[:, c]
+        expected = values.mean() + 1.5 * values.std() * noise[:, c]
+        assert_close(made[:, c], expected.clamp(values.min(), values.max()))
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 32])
+def test_there_are_as_many_images_as_asked_for(count):
+    assert len(context_images(count)(batch())) == count
 
 
 def test_noise_has_the_scale_and_the_range_of_each_channel(generator):

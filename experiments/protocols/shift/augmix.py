@@ -89,9 +89,8 @@ def moved(
     shift_x, shift_y = (
         (level * size / 30).trunc() * 2 / size * is_[name] for size, name in ((W, MOVES[3]), (H, MOVES[4]))
     )
-    across = torch.stack(
-        [angle.cos(), -angle.sin() + shear_x, shear_x + shift_x], -1
-    )  # shears leave the corner in place
+    # shears leave the corner in place
+    across = torch.stack([angle.cos(), -angle.sin() + shear_x, shear_x + shift_x], -1)
     down = torch.stack([angle.sin() + shear_y, angle.cos(), shear_y + shift_y], -1)
     grid = F.affine_grid(torch.stack([across, down], 1), list(x.shape), align_corners=False)
     shifted = F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)

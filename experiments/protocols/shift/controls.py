@@ -14,6 +14,7 @@ from degp.ensemble import HasParts
 from degp.measurement import MeasurementSampler
 from degp.methods import Built, Memberwise, Prepared
 from degp.points import Inputs
+from degp.posterior import single_precision
 from degp.typing import Batch, Loss
 
 
@@ -67,7 +68,7 @@ class _Exposed(Memberwise):
         plain = super().loss(outputs[:, :B], weights, batch, prepared, generator=generator)
         if not self.settings.weight:
             return plain
-        exposure = -F.log_softmax(_single(outputs[:, B:]), dim=-1).mean((1, 2)).sum()
+        exposure = -F.log_softmax(single_precision(outputs[:, B:]), dim=-1).mean((1, 2)).sum()
         terms = {**plain.terms, "exposure": exposure.detach() / len(outputs)}
         return Loss(plain.total + self.settings.weight * exposure, terms)
 
@@ -86,14 +87,9 @@ class _LogitNorm(Memberwise):
         *,
         generator: torch.Generator | None = None,
     ) -> Loss:
-        outputs = _single(outputs)
+        outputs = single_precision(outputs)
         norms = outputs.norm(dim=-1, keepdim=True) + 1e-7
         return super().loss(outputs / norms / self.settings.temperature, weights, batch, prepared, generator=generator)
-
-
-def _single(outputs: Tensor) -> Tensor:
-    """In float32 at least: half precision is for networks only."""
-    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
 def _memberwise(method: Built) -> Memberwise:

@@ -1,6 +1,6 @@
 """MC dropout (Gal and Ghahramani, 2016): one network whose passes with dropout are read as members."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -53,4 +53,4 @@ class Passes(Trained):
 
 def passes(trained: Trained, sets: ShiftSets) -> Trained:
     """Trained networks, read as several passes with dropout."""
-    return Passes(**{field.name: getattr(trained, field.name) for field in fields(Trained)})
+    return Passes(**vars(trained))

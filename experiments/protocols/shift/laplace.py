@@ -1,6 +1,6 @@
 """Laplace approximations of the last layers of trained members (Daxberger et al., 2021), by laplace-torch."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,5 +36,5 @@ def last_layers(trained: Trained, sets: ShiftSets) -> Trained:
     """Members with a Gaussian posterior of their last layer given all training images, which are not augmented."""
     normalise = trained.recipe.normalise(sets.train.inputs.device)
     networks = [nn.Sequential(normalise, member) for member in trained.ensemble.to_modules()]
-    known = {field.name: getattr(trained, field.name) for field in fields(Trained)}
-    return LaplaceMembers(**known, posteriors=tuple(fitted_laplace(n, sets.train, "full", SIZE) for n in networks))
+    posteriors = tuple(fitted_laplace(network, sets.train, "full", SIZE) for network in networks)
+    return LaplaceMembers(**vars(trained), posteriors=posteriors)

@@ -10,7 +10,7 @@ features, ridge r = 1, mean-field factor c = 25. The optimiser is that of the ot
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -158,8 +158,7 @@ def mean_field(trained: Trained, sets: ShiftSets) -> Trained:
             precision_root(torch.cat(_features(trained, network.eval(), sets.train.inputs)), RIDGE)
             for network in trained.ensemble.to_modules()
         ]
-    known = {field.name: getattr(trained, field.name) for field in fields(Trained)}
-    return MeanField(**known, roots=tuple(roots))
+    return MeanField(**vars(trained), roots=tuple(roots))
 
 
 def _features(trained: Trained, network: nn.Module, images: UInt8[Tensor, "N channels H W"]) -> list[Tensor]:

@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 
 from degp.report.figures import save_figure
 from degp.runtime.files import new_file
+from experiments.protocols.image_names import display, label
 from experiments.protocols.image_records import Facts, Records, name_of
-from experiments.protocols.image_runs import BY_IMAGE, Place, display, label, records_in
+from experiments.protocols.image_runs import BY_IMAGE, Place, records_in
 from experiments.protocols.shift.figures import interval_figure, pareto_figure
 
 BASELINE = "rDE"

@@ -9,7 +9,7 @@ __all__ = ["Erf", "mlp", "mlp_features"]
 
 
 class Erf(nn.Module):
-    """The error function, whose NN-GP is smooth (`priors.analytic.erf`).
+    """The error function, whose NN-GP is smooth (`priors.erf`).
 
     Example:
         >>> Erf()(torch.tensor([0.0, 3.0]))

@@ -1,7 +1,8 @@
 """Priors over functions and over weights, and exact Gaussian-process regression under them."""
 
-from degp.priors.analytic import NNGP, erf, relu
+from degp.priors.analytic import NNGP
 from degp.priors.centred import Centred
+from degp.priors.duals import erf, relu
 from degp.priors.exact import ExactGP
 from degp.priors.kernel import Kernel, KernelPrior, Prior, as_prior
 from degp.priors.monte_carlo import MonteCarloBank, MonteCarloNNGP

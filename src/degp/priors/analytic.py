@@ -1,7 +1,6 @@
 """The analytic NN-GP: the kernel of infinitely wide fully connected networks."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,49 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from degp.points import Inputs
+from degp.priors.duals import Dual, relu
 from degp.priors.kernel import Kernel
 
-__all__ = ["NNGP", "Dual", "erf", "relu"]
-
-Dual = Callable[[Tensor, Tensor, Tensor], Tensor]
-TURN = 2 * math.pi
-
-
-def relu(
-    covariance: Float[Tensor, "..."], left: Float[Tensor, "..."], right: Float[Tensor, "..."]
-) -> Float[Tensor, "..."]:
-    """E[max(u, 0) max(v, 0)] for (u, v) ~ N(0, [[left, covariance], [·, right]]).        theory/prior.md (6)
-
-    = √(left·right) (sin θ + (π − θ) cos θ) / 2π with cos θ the correlation: the arc-cosine kernel of order one.
-    The variances broadcast to the covariance.
-
-    Example:
-        >>> one = torch.tensor(1.0)
-        >>> relu(one, one, one)  # E max(u, 0)² of a standard normal u
-        tensor(0.5000)
-    """
-    # the floor: a point without variance has covariance 0, and 0 / floor is a correlation of 0
-    floor = torch.finfo(covariance.dtype).tiny ** 0.5
-    std = left.sqrt().clamp_min(floor) * right.sqrt().clamp_min(floor)
-    # few passes over the N × K matrix, in place where possible: they are the kernel's cost
-    cosine = (covariance / std).clamp_(-1.0, 1.0)  # |cos θ| ≤ 1 up to rounding
-    sine = torch.addcmul(cosine.new_full((), TURN**-2), cosine, cosine, value=-(TURN**-2)).sqrt_()  # √(1 − cos²θ) / 2π
-    supplement = cosine.neg().arccos_()  # π − θ
-    return sine.addcmul_(supplement, cosine, value=1 / TURN).mul_(std)
-
-
-def erf(
-    covariance: Float[Tensor, "..."], left: Float[Tensor, "..."], right: Float[Tensor, "..."]
-) -> Float[Tensor, "..."]:
-    """E[erf(u) erf(v)] = (2/π) arcsin(2 covariance / √((1 + 2 left)(1 + 2 right))).        theory/prior.md (7)
-
-    Example:
-        >>> one = torch.tensor(1.0)
-        >>> round(erf(one, one, one).item(), 3)
-        0.465
-    """
-    correlation = 2 * covariance / ((1 + 2 * left).sqrt() * (1 + 2 * right).sqrt())
-    return 2 / math.pi * correlation.clamp(-1.0, 1.0).arcsin()
+__all__ = ["NNGP"]
 
 
 def _affine(values: Tensor, w: float, b: float) -> Tensor:

@@ -46,6 +46,11 @@ class Centred(nn.Module):
                 f"the variance must be positive and that of the offset not negative, both finite, but they are "
                 f"{variance} and {offset_variance}"
             )
+        if reference is not None and len(reference) < 2:
+            raise ValueError(
+                f"functions less their average over a reference need at least two points to vary, but it has "
+                f"{len(reference)}"
+            )
         self.prior = prior
         self.variance = variance
         self.offset_variance = offset_variance

@@ -3,30 +3,49 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.gaussian import cholesky
-from degp.priors.analytic import NNGP, Dual, erf, relu
+from degp.priors.analytic import NNGP
+from degp.priors.duals import Dual, differentiable_relu, erf, relu
 from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
 from degp.runtime.cpu import threads
 from degp.runtime.optimizers import LBFGS
 
-__all__ = ["DUALS", "Scales", "most_likely_scales"]
+__all__ = ["ACTIVATIONS", "Scales", "most_likely_scales"]
 
-DUALS: dict[str, Dual] = {"relu": relu, "erf": erf}  # by the name of the activation
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
 JITTER, MOST_JITTER = 1e-10, 1e-3  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
 LOG_RELEVANCE, LOG_BIAS, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds
-LOG_OUTPUT = {"relu": (-4.0, 4.0), "erf": (-4.0, 7.0)}  # ReLU is homogeneous: the relevance scales its outputs as well
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
 BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
 NOISE_MEDIAN, NOISE_SPREAD = 0.01, 4.0  # of the log-normal prior on the noise: a few rows do not prove its absence
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What the evidence needs of an activation.
+
+    Attributes:
+        dual: E[φ(u) φ(v)].
+        differentiable: the same, with its gradient.
+        log_output: bounds of the output scale's logarithm.
+    """
+
+    dual: Dual
+    differentiable: Dual
+    log_output: tuple[float, float]
+
+
+ACTIVATIONS = {
+    "relu": Activation(relu, differentiable_relu, (-4.0, 4.0)),  # homogeneous: the relevance scales its outputs as well
+    "erf": Activation(erf, erf, (-4.0, 7.0)),
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +80,7 @@ class Scales:
 
     def nngp(self) -> NNGP:
         """The prior over functions of the scaled inputs."""
-        return NNGP(self.depth, self._weights(), self._biases(), DUALS[self.activation])
+        return NNGP(self.depth, self._weights(), self._biases(), ACTIVATIONS[self.activation].dual)
 
     def cross_gram(
         self, left: Float[Tensor, "N D"], right: Float[Tensor, "K D"], dual: Dual
@@ -114,78 +133,89 @@ def most_likely_scales(
     w = torch.ones(len(inputs), device=inputs.device) if weights is None else weights
     order = torch.randperm(len(inputs), generator=generator, device=inputs.device)
     rows = order[w[order] > 0][:most_rows]
+    if not len(rows):
+        raise ValueError(f"scales need a row of positive weight, but none of the {len(inputs)} rows has one")
     x, y, w = inputs[rows].double(), targets[rows].double(), w[rows].double()
     D = x.shape[1]
-    candidates = [torch.tensor(groups) for groups in dict.fromkeys(map(tuple, groupings or ((0,) * D, range(D))))]
+    candidates = dict.fromkeys(map(tuple, groupings or ((0,) * D, range(D))))
+    priors = [_Prior(depth, activation, _numbered(groups, D).to(x.device)) for groups in candidates]
     with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
-        fitted = [_fit(x, y, w, _Kernel(depth, activation, group.to(x.device)), steps, start) for group in candidates]
+        fitted = [_fit(x, y, w, prior, steps, start) for prior in priors]
     return min(fitted, key=lambda scales: scales.loo_nll)
 
 
+def _numbered(groups: Sequence[int], num_features: int) -> Int[Tensor, "D"]:
+    """The group of each feature, numbered from 0 without gaps."""
+    if len(groups) != num_features:
+        raise ValueError(
+            f"a grouping must have the group of each of the {num_features} features, but it has {len(groups)}"
+        )
+    return torch.tensor(groups).unique(return_inverse=True)[1]
+
+
 @dataclass(frozen=True)
-class _Kernel:
-    """What the scales belong to: a network's depth and activation, and the group of each feature."""
+class _Prior:
+    """An NN-GP as a function of the logarithms of its P scales: one relevance per group, bias, output scale and noise.
+
+    Attributes:
+        depth: hidden layers.
+        activation: by name.
+        groups: the group of each feature.
+    """
 
     depth: int
     activation: str
     groups: Int[Tensor, "D"]
 
+    def packed(self, scales: Scales | None) -> list[float]:
+        """The logarithms of these scales, or of a common start."""
+        if scales is None:
+            return [0.0] * (int(self.groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
+        relevance = dict(zip(self.groups.tolist(), scales.relevance, strict=True))
+        values = [*(relevance[group] for group in sorted(relevance)), scales.bias, scales.output_scale]
+        return [math.log(value) for value in (*values, scales.noise_variance)]
+
+    def unpacked(self, log_scales: Float[Tensor, "P"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One relevance per feature, bias, output scale and noise, within their bounds."""
+        bounded = self.bounded(log_scales).exp()
+        return bounded[:-3][self.groups], bounded[-3], bounded[-2], bounded[-1]
+
+    def bounded(self, log_scales: Float[Tensor, "P"]) -> Float[Tensor, "P"]:
+        """The same logarithms within their bounds."""
+        parts = log_scales.split([len(log_scales) - 3, 1, 1, 1])
+        bounds = LOG_RELEVANCE, LOG_BIAS, ACTIVATIONS[self.activation].log_output, LOG_NOISE
+        return torch.cat([part.clamp(*limits) for part, limits in zip(parts, bounds, strict=True)])
+
     def gram(self, x: Float[Tensor, "N D"], log_scales: Float[Tensor, "P"]) -> Float[Tensor, "N N"]:
         """The Gram matrix, differentiable in the scales."""
-        relevance, bias, output, _ = _unpacked(log_scales, self)
-        return _gram(x * relevance, self.depth, bias, output, DIFFERENTIABLE[self.activation])
+        relevance, bias, output, _ = self.unpacked(log_scales)
+        return _gram(x * relevance, self.depth, bias, output, ACTIVATIONS[self.activation].differentiable)
 
 
 def _fit(
     x: Float[Tensor, "N D"],
     y: Float[Tensor, "N C"],
     weights: Float[Tensor, "N"],
-    kernel: _Kernel,
+    prior: _Prior,
     steps: int,
     start: Scales | None = None,
 ) -> Scales:
     """The maximum a posteriori under log-normal priors and a shrinking prior on the relevance."""
-    log_scales = torch.tensor(_packed(start, kernel.groups), dtype=torch.float64, device=x.device).requires_grad_()
+    log_scales = torch.tensor(prior.packed(start), dtype=torch.float64, device=x.device).requires_grad_()
     optimizer = LBFGS([log_scales], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Float[Tensor, ""]:
         optimizer.zero_grad()
-        relevance, bias, output, noise = _unpacked(log_scales, kernel)
-        gram = kernel.gram(x, log_scales)
+        relevance, bias, output, noise = prior.unpacked(log_scales)
+        gram = prior.gram(x, log_scales)
         value, slope, noise_slope = _negative_log_evidence(gram.detach(), y, noise.detach(), weights)
-        wall = WALL * (log_scales - _bounded(log_scales, kernel.activation).detach()).square().sum()
-        prior = _negative_log_prior(relevance, bias, output, noise) + wall
-        ((slope * gram).sum() + noise_slope * noise + prior).backward()
-        return value + prior.detach()
+        wall = WALL * (log_scales - prior.bounded(log_scales).detach()).square().sum()
+        penalty = _negative_log_prior(relevance, bias, output, noise) + wall
+        ((slope * gram).sum() + noise_slope * noise + penalty).backward()
+        return value + penalty.detach()
 
     optimizer.step(loss)
-    return _scales(x, y, weights, kernel, log_scales.detach())
-
-
-def _packed(scales: Scales | None, groups: Int[Tensor, "D"]) -> list[float]:
-    """Logarithms of one relevance per group, bias, output scale and noise: those of the scales, or a common start."""
-    if scales is None:
-        return [0.0] * (int(groups.max()) + 1) + [0.0, math.log(2.0), math.log(0.1)]
-    relevance = dict(zip(groups.tolist(), scales.relevance, strict=True))
-    values = [*(relevance[group] for group in sorted(relevance)), scales.bias, scales.output_scale]
-    return [math.log(value) for value in (*values, scales.noise_variance)]
-
-
-def _unpacked(log_scales: Tensor, kernel: _Kernel) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    bounded = _bounded(log_scales, kernel.activation).exp()
-    return bounded[:-3][kernel.groups], bounded[-3], bounded[-2], bounded[-1]
-
-
-def _bounded(log_scales: Tensor, activation: str) -> Tensor:
-    relevance, bias, output, noise = log_scales.split([len(log_scales) - 3, 1, 1, 1])
-    return torch.cat(
-        [
-            relevance.clamp(*LOG_RELEVANCE),
-            bias.clamp(*LOG_BIAS),
-            output.clamp(*LOG_OUTPUT[activation]),
-            noise.clamp(*LOG_NOISE),
-        ]
-    )
+    return _scales(x, y, weights, prior, log_scales.detach())
 
 
 def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor, dual: Dual) -> Float[Tensor, "N N"]:
@@ -212,34 +242,6 @@ def _propagated(
     return k, left, right
 
 
-class _ReLU(torch.autograd.Function):
-    """`relu` with the gradient in closed form: ∂/∂k = (π − θ) / 2π and ∂/∂v = √(w/v) sin θ / 4π, cos θ = k / √(vw)."""
-
-    @staticmethod
-    def forward(ctx: Any, covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
-        std = left.sqrt() * right.sqrt()
-        cosine = (covariance / std).clamp_(-1 + 1e-10, 1 - 1e-10)
-        by_covariance = cosine.arccos().neg_().add_(math.pi).div_(2 * math.pi)
-        by_std = cosine.square().neg_().add_(1).sqrt_().div_(2 * math.pi).mul_(std)
-        ctx.save_for_backward(by_covariance, by_std, left, right)
-        return torch.addcmul(by_std, cosine.mul_(std), by_covariance)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        by_covariance, by_std, left, right = ctx.saved_tensors
-        (gradient,) = gradients
-        half = 0.5 * gradient * by_std
-        return gradient * by_covariance, half.sum(1, keepdim=True) / left, half.sum(0, keepdim=True) / right
-
-
-def _differentiable_relu(covariance: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`relu` of variances (N, 1) and (1, K), not in place; E max(u, 0)² = v / 2 exactly."""
-    return covariance / 2 if covariance is left else _ReLU.apply(covariance, left, right)
-
-
-DIFFERENTIABLE: dict[str, Dual] = {"relu": _differentiable_relu, "erf": erf}
-
-
 def _negative_log_evidence(
     gram: Float[Tensor, "N N"], y: Float[Tensor, "N C"], noise: Float[Tensor, ""], weights: Float[Tensor, "N"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "N N"], Float[Tensor, ""]]:
@@ -258,20 +260,20 @@ def _negative_log_prior(relevance: Tensor, bias: Tensor, output: Tensor, noise: 
     return SHRINKAGE * relevance.sum() + 0.5 * (broad + weak)
 
 
-def _scales(x: Tensor, y: Tensor, weights: Tensor, kernel: _Kernel, log_scales: Tensor) -> Scales:
-    relevance, bias, output, noise = _unpacked(log_scales, kernel)
-    gram = kernel.gram(x, log_scales)
+def _scales(x: Tensor, y: Tensor, weights: Tensor, prior: _Prior, log_scales: Tensor) -> Scales:
+    relevance, bias, output, noise = prior.unpacked(log_scales)
+    gram = prior.gram(x, log_scales)
     value, _, _ = _negative_log_evidence(gram, y, noise, weights)
     served = noise + JITTER * gram.diagonal().mean()  # what the evidence has conditioned on
     return Scales(
-        kernel.depth,
+        prior.depth,
         tuple(relevance.tolist()),
         float(bias),
         float(output),
         float(served),
         -float(value),
         float(_leave_one_out_nll(gram, y, noise, weights)),
-        kernel.activation,
+        prior.activation,
     )
 
 
@@ -291,4 +293,4 @@ def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor
         if not int(info):
             return root
         jitter *= 100
-    return cholesky(gram, jitter=MOST_JITTER)  # whose error says what is wrong with the entries
+    return cholesky(gram + torch.diag(noise), jitter=MOST_JITTER)  # or its error, which says what is wrong

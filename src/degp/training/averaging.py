@@ -40,9 +40,8 @@ def average_gradients(ensemble: Ensemble, method: Method, num_points: int) -> No
     joint = _gradients(method.parameters() if isinstance(method, nn.Module) else ())
     _replace(members, mesh.replicas.mean(members, num_points))
     _replace(joint, mesh.world.mean(joint, num_points))
-    _replace(
-        shared, [mesh.members.size * mean for mean in mesh.world.mean(shared, num_points)]
-    )  # a sum over the blocks
+    blocks = mesh.members.size
+    _replace(shared, [blocks * mean for mean in mesh.world.mean(shared, num_points)])  # a sum over the blocks
 
 
 @torch.no_grad()

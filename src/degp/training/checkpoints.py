@@ -195,9 +195,10 @@ def _restore(state: TrainState, saved: dict[str, Any]) -> None:
 
 
 def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
-    """Copies learning rates into the tensors that hold them, where torch would replace these by tensors on the CPU.
+    """Loads an optimiser's state exactly, and learning rates into the tensors that hold them.
 
-    A CUDA graph treats a rate on the CPU as a constant, and would miss the scheduler's changes.
+    torch would replace these by tensors on the CPU, which a CUDA graph treats as constants; and it casts to the
+    precision of the weights what an optimiser keeps in another, such as NAdam's product of momenta.
     """
     before = [{key: v for key, v in group.items() if isinstance(v, Tensor)} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
@@ -205,6 +206,17 @@ def _load_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
         for key, tensor in tensors.items():
             tensor.copy_(torch.as_tensor(group[key]))
             group[key] = tensor
+    _restore_precision(optimizer, saved)
+
+
+def _restore_precision(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Gives each entry of the state the precision in which it was saved."""
+    for group, theirs in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        for parameter, index in zip(group["params"], theirs["params"], strict=True):
+            own = optimizer.state.get(parameter, {})  # none for a weight that has not been stepped
+            for key, kept in saved["state"].get(index, {}).items():
+                if isinstance(kept, Tensor) and own[key].dtype != kept.dtype:
+                    own[key] = kept.to(own[key].device)
 
 
 def _classes(state: TrainState) -> list[str]:

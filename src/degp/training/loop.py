@@ -144,16 +144,7 @@ def _run(
                 bar.update()
                 if deadline < math.inf and mesh.world.agreed(state.seconds >= deadline):
                     break
-            _require_steps(state)
-            average_statistics(state.ensemble)
-            _require_finite(state)
-            with torch.random.fork_rng([source.device] if source.device.type == "cuda" else []):
-                results = _validate(state, validation, source.device)
-            with state.change():
-                state.seconds = mesh.world.agreed(time.perf_counter() - start)
-                _end_epoch(state, results)
-                if plan.early_stopping is not None:
-                    _update_best(state, plan.early_stopping)
+            _end_epoch(state, _validated(state, validation, source.device), plan, start)
             for callback in callbacks if mesh.is_first else ():
                 callback(dict(state.history.last))
             bar.set_postfix(_shown(state.history.last))
@@ -249,7 +240,24 @@ def _require_finite(state: TrainState) -> None:
         raise NonFiniteLossError(f"weights are not finite in epoch {state.epoch + 1}, in {', '.join(spoilt)}")
 
 
-def _end_epoch(state: TrainState, results: Mapping[str, float]) -> None:
+def _validated(state: TrainState, validation: Data | Validation | None, device: torch.device) -> dict[str, float]:
+    """Validation results of finite weights; draws nothing from torch's own random state."""
+    _require_steps(state)
+    average_statistics(state.ensemble)
+    _require_finite(state)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        return _validate(state, validation, device)
+
+
+def _end_epoch(state: TrainState, results: Mapping[str, float], plan: Plan, start: float) -> None:
+    with state.change():
+        state.seconds = state.ensemble.mesh.world.agreed(time.perf_counter() - start)
+        _add_record(state, results)
+        if plan.early_stopping is not None:
+            _update_best(state, plan.early_stopping)
+
+
+def _add_record(state: TrainState, results: Mapping[str, float]) -> None:
     means = {name: float(value) / state.position for name, value in state.sums.items()}
     state.epoch, state.order, state.position, state.sums = state.epoch + 1, no_order(), 0, {}
     rates = {"learning_rate": float(state.optimizers[0].param_groups[0]["lr"])}

@@ -35,6 +35,12 @@ class EarlyStopping:
     patience: int = 100
     min_delta: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise ValueError(f"patience counts epochs and must be at least 1, but it is {self.patience}")
+        if not self.min_delta >= 0:
+            raise ValueError(f"min_delta is an improvement and must not be negative, but it is {self.min_delta}")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -76,6 +82,8 @@ class Plan:
             raise ValueError(f"batch_size must be at least 1, but it is {self.batch_size}; None takes all data at once")
         if self.max_norm is not None and not self.max_norm > 0:
             raise ValueError(f"max_norm must be positive, but it is {self.max_norm}; None does not clip gradients")
+        if self.max_seconds is not None and not self.max_seconds >= 0:
+            raise ValueError(f"max_seconds must not be negative, but it is {self.max_seconds}; None sets no limit")
         if self.batches_per_epoch is not None and self.batches_per_epoch < 1:
             raise ValueError(
                 f"batches_per_epoch must be at least 1, but it is {self.batches_per_epoch}; None makes an epoch a pass "

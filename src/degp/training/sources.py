@@ -145,7 +145,7 @@ class Stream:
             if not len(state.order):  # the epoch's seed, saved in the place of its order
                 state.order = _seed(state.generator)
             batches = self._read_all(int(state.order), partial(check_targets, state))
-            remaining = islice(batches, state.position, self.plan.batches_per_epoch)
+            remaining = _without_first(state.position, islice(batches, self.plan.batches_per_epoch))
             return (partial(stepping.step, state, part(batch)) for batch in remaining)
 
         return epoch
@@ -164,6 +164,14 @@ class Stream:
             batch = as_points(item, self.population)
             check(batch)  # before it goes to a GPU, which would have to wait for the answer
             yield batch.to(device=self.device)
+
+
+def _without_first(count: int, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The batches that remain; those skipped draw nothing from torch's random state, which is as they once left it."""
+    with torch.random.fork_rng(devices=[]):
+        for _ in islice(batches, count):
+            pass
+    return batches
 
 
 def _passes(wanted: int, batches: int | None) -> int:

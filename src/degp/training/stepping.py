@@ -10,6 +10,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from degp.data.batches import DatasetRows
+from degp.measurement import Domain
+from degp.methods import Method
 from degp.training.graphs import CapturedStep
 from degp.training.step import (
     TrainState,
@@ -68,9 +70,12 @@ class Eager:
             raise ValueError(f"accumulate is a number of parts and must be at least 1, but it is {self.accumulate}")
 
     def start(self, state: TrainState, data: Batch | DatasetRows, batch_size: int) -> Advance:
+        in_any_order = self.accumulate == 1 and _is_symmetric(state.method, len(data))
+
         def advance(rows: Int[Tensor, "B"]) -> Loss:
             if isinstance(data, Batch):
-                return self.step(state, data if len(rows) == len(data) else data[rows.to(data.device)])
+                whole = in_any_order and len(rows) == len(data)
+                return self.step(state, data if whole else data[rows.to(data.device)])
             batch = data[rows]
             check_targets(state, batch)
             return self.step(state, batch)
@@ -98,6 +103,12 @@ class Eager:
                 prepared = state.method.prepare(batch.inputs, generator=draws)
             loss = add_gradients(state, batch, prepared, share=share, generator=draws, inspect=require_finite)
         return loss if share == 1 else Loss(share * loss.total, {name: share * v for name, v in loss.terms.items()})
+
+
+def _is_symmetric(method: Method, batch_size: int) -> bool:
+    """Whether the loss treats all points of a batch alike; a divergence on a part of them takes the last ones."""
+    domain = getattr(method, "domain", None)
+    return not isinstance(domain, Domain) or len(range(batch_size)[domain.rows(batch_size)]) in (0, batch_size)
 
 
 def _sum(losses: Sequence[Loss]) -> Loss:

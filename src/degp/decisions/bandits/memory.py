@@ -30,7 +30,7 @@ class Memory:
         """Adds a round."""
         if self._count == len(self._rewards):
             self._contexts, self._actions, self._rewards = (
-                torch.cat([column, torch.empty_like(column)])
+                torch.cat([column, column.new_empty(max(1, len(column)), *column.shape[1:])])
                 for column in (self._contexts, self._actions, self._rewards)
             )
         self._contexts[self._count] = context
