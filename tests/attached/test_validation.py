@@ -9,7 +9,7 @@ from degp import Batch, attach
 from degp.metrics import coverage
 from tests.fixtures import normal, seeded
 
-OPTIONS = {"members": 8, "width": 32, "steps": 400, "progress": False}
+OPTIONS = {"members": 16, "width": 32, "steps": 100, "progress": False}
 
 
 def noisy(count, seed):

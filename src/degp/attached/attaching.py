@@ -12,6 +12,7 @@ from torch import nn
 from degp.attached.components import scaled_components
 from degp.attached.heads import draw_heads, train_calibrated
 from degp.attached.predictor import Attached
+from degp.attached.starting import start_at_posterior
 from degp.attached.targets import checked_targets, likelihood_of, units_of
 from degp.data.arrays import check_weights
 from degp.data.batches import batches_of
@@ -101,6 +102,8 @@ def attach(
         None if validation is None else _held_out(backbone, batches_of(validation, device=device), points, outputs)
     )
     heads = ensemble.on_features()
+    if units is not None:
+        start_at_posterior(heads, replace(points, targets=real), scales, generator=generator)
     train_calibrated(
         *(heads, points, method, held_out), steps=steps, batch_size=batch_size, generator=generator, progress=progress
     )
