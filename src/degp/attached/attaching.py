@@ -24,7 +24,8 @@ from degp.typing import Batch
 
 __all__ = ["attach"]
 
-EPSILON = 0.001  # the prior's white part: if it is as large as the noise, heads fit the noise
+# the prior's white part; where it is as large as the noise of real targets, heads fit the noise
+REAL_EPSILON, CLASS_EPSILON = 0.001, 0.05
 
 
 def attach(
@@ -95,7 +96,8 @@ def attach(
     )
     backbone = nn.Sequential(body, *projection)
     ensemble = draw_heads(scales, members, width, outputs, backbone=backbone, generator=generator)
-    method = degp(likelihood_of(scales, units), scales.nngp(), epsilon=EPSILON)
+    epsilon = CLASS_EPSILON if units is None else REAL_EPSILON
+    method = degp(likelihood_of(scales, units), scales.nngp(), epsilon=epsilon)
     method.to(features.device)  # a CUDA graph cannot hold copies from the CPU
     points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
     held_out = (
