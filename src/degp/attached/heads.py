@@ -110,7 +110,7 @@ def _calibrate(method: DEGP, outputs: Float[Tensor, "M N C"], points: Batch) -> 
         calibrate_cautiously(method, outputs, points.targets, points.weights)
         return
     for c, variance in enumerate(likelihood.variance.tolist()):
-        units = tuple(part[c : c + 1].tolist() for part in (likelihood.offset, likelihood.unit))
+        units = [float(likelihood.offset[c])], [float(likelihood.unit[c])]
         own = with_likelihood(method, Gaussian([variance], units=units).to(outputs.device))
         factor = calibrate_cautiously(own, outputs[..., [c]], points.targets[:, [c]], points.weights)
         likelihood.log_variance[c] += math.log(factor)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from degp.attached.components import some_rows
 from degp.ensemble import Ensemble
-from degp.priors.evidence import Scales
+from degp.priors.evidence import READOUT_BIAS, Scales
 from degp.typing import Batch
 
 __all__ = ["start_at_posterior"]
@@ -28,10 +28,8 @@ def start_at_posterior(
     rows = points[some_rows(points, generator)]
     x, y, w = rows.inputs, rows.targets.double(), rows.weigh(torch.ones_like(rows.targets[:, 0])).double()[:, None]
     first, bias, last, constant = heads.stacked.parameters()
-    (_, spread), (_, offset) = scales.weight_prior().weights, scales.weight_prior().biases  # of depth one
-    K = last.shape[2]
-    S = torch.tensor([spread / K] * K + [offset], dtype=y.dtype, device=x.device)
-    noise = scales.noise_variance
+    K, spread, noise = last.shape[2], scales.output_scale, scales.noise_variance
+    S = torch.tensor([spread / K] * K + [READOUT_BIAS * spread], dtype=y.dtype, device=x.device)
     for m in range(len(heads)):
         H = _with_one(torch.relu(x @ first[m].mT + bias[m]).double())
         drawn = torch.cat([last[m], constant[m][:, None]], 1).mT.double()  # (P, C)

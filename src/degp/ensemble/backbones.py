@@ -1,7 +1,7 @@
 """A trained network taken apart: its last linear layer, and everything before it as a frozen backbone."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class LastLayer:
     Attributes:
         name: in the network's `named_modules`.
         outputs: C, of the network; of the layer, where the network's also depend on something else.
-        is_end: whether the network's outputs are the layer's. Else, as with a softmax, the network stops before it.
+        is_end: whether the network's outputs are the layer's. Else, as with a softmax, what follows is left out.
     """
 
     name: str
@@ -37,23 +37,26 @@ class LastLayer:
 
 
 class UpTo(nn.Module):
-    """What a layer of a network gets, (N, D): the network runs up to the call of this layer, and no further.
+    """What a layer of a network gets, (N, D), whatever the network makes of its outputs.
 
     Args:
         network: is changed.
-        name: of the layer, which is left out.
+        name: of the layer, which is called once.
     """
 
     def __init__(self, network: nn.Module, name: str) -> None:
         super().__init__()
-        self.network = with_layers(network, lambda key, layer: _Stop() if key == name else None)
+        self.tapped = (_Tap(network.get_submodule(name)),)  # in a tuple: the network has it as a submodule
+        self.network = with_layers(network, lambda key, layer: self.tapped[0] if key == name else None)
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "N D"]:
+        taken = self.tapped[0].taken
         try:
             self.network(inputs)
-        except _Reached as reached:
-            return reached.features
-        raise RuntimeError("the network must call the layer that heads replace on all inputs, but it did not")
+            (features,) = taken
+        finally:
+            taken.clear()
+        return features
 
 
 class InSingle(nn.Module):
@@ -68,17 +71,17 @@ class InSingle(nn.Module):
         return self.network(inputs).float()
 
 
-class _Reached(Exception):
-    """Carries the features out of the network."""
+class _Tap(nn.Module):
+    """A layer that keeps its inputs until they are taken; a graph cannot be left before its end."""
 
-    def __init__(self, features: Tensor) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.features = features
+        self.layer = layer
+        self.taken: list[Tensor] = []
 
-
-class _Stop(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
-        raise _Reached(features)
+        self.taken.append(features)
+        return self.layer(features)
 
 
 class _OfZeros(nn.Module):
@@ -234,6 +237,6 @@ def _decides(network: nn.Module, name: str, inputs: Inputs, outputs: Tensor) -> 
     return torch.allclose(constant, constant[:1].expand_as(constant), rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
-def _listed(values: list[object]) -> str:
+def _listed(values: Sequence[object]) -> str:
     """The last of them, since the layer wanted is most often there."""
     return ("…, " if len(values) > MOST_NAMES else "") + ", ".join(map(str, values[-MOST_NAMES:]))
