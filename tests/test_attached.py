@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from degp import Batch, Unpacked, attach
 from degp.attached import Attached
-from degp.attached.attaching import _require_network
+from degp.attached.attaching import _require_generator_on, _require_network
 from degp.attached.components import scaled_components
 from degp.ensemble.backbones import bare
 from degp.features import features_of
@@ -382,7 +382,7 @@ def test_labels_may_come_in_any_form_of_whole_numbers(form):
 
 
 def test_labels_as_real_numbers_are_pointed_out():
-    with pytest.warns(UserWarning, match=r"are whole numbers, and the network has 3 outputs; pass targets.long\(\) if"):
+    with pytest.warns(UserWarning, match="are whole numbers, and the network has 3 outputs; pass classes=3"):
         quick(trained(3), LABELS.float(), steps=1)
 
 
@@ -391,12 +391,8 @@ BAD = {
         lambda: quick(Backwards(), real(), layer="x"),
         r"linear layer .*, but 'x' is none; there are: head, body",
     ),
-    "middle": (lambda: quick(Backwards(), real(), layer="body"), r"outputs \(N, C\), but 'body' does"),
-    "softmax": (
-        lambda: quick(nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), LABELS),
-        r"outputs \(N, C\), but no linear layer does; there are: 0. Pass a network that ends with a linear layer",
-    ),
-    "no layer": (lambda: quick(nn.Flatten(), LABELS), "but None is none; there are: none"),
+    "no layer": (lambda: quick(nn.Flatten(), LABELS), "a linear layer of the network, but it has none"),
+    "meta": (lambda: quick(Backwards().to("meta"), real()), "weights must be loaded, but some are on the meta device"),
     "missing class": (
         lambda: quick(trained(5), LABELS),
         r"network's 5 outputs, but they reach from 0 to 2; pass classes",
@@ -436,12 +432,17 @@ BAD = {
         "and above all labels, but it is 2, and labels reach",
     ),
     "no classes": (lambda: quick(trained(3), LABELS, classes=0), "classes must be at least 2"),
-    "real classes": (lambda: quick(trained(1), real(), classes=3), r"classes=3 needs whole-number labels, but targets"),
+    "real classes": (lambda: quick(trained(1), real(), classes=3), "classes=3 needs whole-number labels or one-hot"),
     "cube": (lambda: quick(trained(1), real()[:, None, None]), r"real targets must be floating-point rows"),
     "one member": (lambda: quick(trained(1), real(), members=1), "members must be at least 2, but it is 1"),
     "no step": (lambda: quick(trained(1), real(), steps=0), "steps must be at least 1, but it is 0"),
 }
 NO_NETWORK = {
+    "scripted": (
+        lambda: quick(torch.jit.script(nn.Linear(4, 1)), real()),
+        "traced network cannot be taken apart",
+    ),
+    "seed": (lambda: _require_generator_on(X.device, 0), r"it is a int; pass torch.Generator\('cpu'\).manual_seed"),
     "name": (lambda: _require_network("resnet18"), "must be a trained torch.nn.Module, but it is a str"),
     "arrays": (lambda: attach(trained(1), (X, real())), r"it is a Tensor; .* whole arrays as degp.data.as_batch"),
     "record": (

@@ -60,7 +60,7 @@ def test_coverage_of_the_table_is_within_chance(seed):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_errors_of_the_network_on_its_training_points_are_too_small(seed):
-    assert "its errors on training points are too small" in TEXT
+    assert "errors on training points are too small" in TEXT
     names = run(seed)[ATTACHED][1]
     error = (names["network"](names["x"]) - names["y"]).square().detach()
     assert error[:400].mean() < 0.8 * error[600:].mean()

@@ -39,7 +39,7 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
         kind = type(other).__name__ if found else f"{type(inputs).__name__} without tensors"
         raise TypeError(
             f"inputs must be tensors, one or several in tuples and dictionaries, but there is a {kind}; "
-            f"use degp.data.as_batch for arrays and lists"
+            f"make tensors of arrays with torch.as_tensor, and a Batch of a whole data set with degp.data.as_batch"
         )
     return found
 

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from degp.attached.components import scaled_components
-from degp.attached.heads import draw_heads, train_calibrated, train_heads
+from degp.attached.heads import draw_heads, train_calibrated
 from degp.attached.predictor import Attached
+from degp.attached.starting import start_at_posterior
 from degp.attached.targets import checked_targets, likelihood_of, units_of
 from degp.data.arrays import check_weights
 from degp.data.batches import batches_of
-from degp.ensemble.backbones import before_layer, callable_with, last_layer
-from degp.ensemble.layers import sizes_of
+from degp.ensemble.backbones import at_least_single, before_layer, callable_with, last_layer
 from degp.features import cache_features
 from degp.methods import degp
 from degp.priors.labels import as_real
@@ -24,11 +24,15 @@ from degp.typing import Batch
 
 __all__ = ["attach"]
 
+# the prior's white part; where it is as large as the noise of real targets, heads fit the noise
+REAL_EPSILON, CLASS_EPSILON = 0.001, 0.05
+
 
 def attach(
     network: nn.Module,
     data: Any,
     *,
+    validation: Any = None,
     layer: str | None = None,
     classes: int | None = None,
     members: int = 100,
@@ -42,19 +46,26 @@ def attach(
 ) -> Attached:
     """Uncertainty for a trained network: its last linear layer is replaced by M heads, trained as DE-GP with α = 1.
 
-        attached = attach(network, loader)
+        attached = attach(network, loader, validation=other_loader)
         prediction = attached.predict(inputs)   # mean and std, or probabilities; epistemic, aleatoric
 
     The network is not changed. Each point passes it once; the prior is the NN-GP of the features' first principal
-    components (`scaled_components`), with scales that maximise the evidence. For classes, 15 % of the points are held
-    out at first, to fit a temperature.
+    components (`scaled_components`), with scales that maximise the evidence.
+
+    On points that it was trained on, a network's features give its errors away too well: intervals from them are too
+    short. Pass points that it has not seen as `validation`, or as `data`. For classes without validation points, 15 %
+    of the data are held out at first, to fit a temperature.
 
     Args:
         network: trained, on the device where it is to run. It may take its inputs as one argument or as several, and
             return a tensor or a record with `logits`, as models of transformers do.
         data: a DataLoader, a Dataset, a `Batch` or an iterable of batches; integer targets are classes.
-        layer: the name of the layer to replace; by default the linear one that gives the network's outputs.
-        classes: their number, where labels are for another task than the network's own, or the last are missing.
+        validation: points that the network was not trained on, in any form that `data` may have; noise variances, or
+            the temperature, are fitted on them. Needed where the network was trained on `data`.
+        layer: the name of the layer to replace, with all that follows it; by default the last linear one, where the
+            network's outputs depend on it alone.
+        classes: their number, where labels are for another task than the network's own, or the last are missing, or
+            labels are real numbers or one-hot rows.
         members: M.
         width: units of each head's hidden layer.
         components: at most so many principal components of the features.
@@ -72,11 +83,11 @@ def attach(
     batches = batches_of(data, device=device)
     first = _first(batches)
     network = callable_with(network, first.inputs)
-    layer = last_layer(network, first.inputs, layer)
-    body = before_layer(network, layer)
+    last = last_layer(network, first.inputs, layer)
+    body = at_least_single(before_layer(network, last.name, is_end=last.is_end), first.inputs)
     features = cache_features(body, chain([first], batches), path=path)
     _check_features(features)
-    targets, outputs = checked_targets(features.targets, sizes_of(network.get_submodule(layer))[1], classes)
+    targets, outputs = checked_targets(features.targets, last.outputs, classes)
     units = units_of(targets) if targets.is_floating_point() else None
     real = as_real(targets, outputs, features.weights) if units is None else (targets - units[0]) / units[1]
     labels = targets if units is None else None
@@ -85,13 +96,21 @@ def attach(
     )
     backbone = nn.Sequential(body, *projection)
     ensemble = draw_heads(scales, members, width, outputs, backbone=backbone, generator=generator)
-    method = degp(likelihood_of(scales, units), scales.nngp())
+    epsilon = CLASS_EPSILON if units is None else REAL_EPSILON
+    method = degp(likelihood_of(scales, units), scales.nngp(), epsilon=epsilon)
     method.to(features.device)  # a CUDA graph cannot hold copies from the CPU
     points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
-    heads, train = ensemble.on_features(), train_calibrated if units is None else train_heads
-    train(heads, points, method, steps=steps, batch_size=batch_size, generator=generator, progress=progress)
+    held_out = (
+        None if validation is None else _held_out(backbone, batches_of(validation, device=device), points, outputs)
+    )
+    heads = ensemble.on_features()
+    if units is not None:
+        start_at_posterior(heads, replace(points, targets=real), scales, generator=generator)
+    train_calibrated(
+        *(heads, points, method, held_out), steps=steps, batch_size=batch_size, generator=generator, progress=progress
+    )
     ensemble.execution = heads.execution
-    return Attached(ensemble.eval(), method.requires_grad_(False), layer, scales)
+    return Attached(ensemble.eval(), method.requires_grad_(False), last.name, scales)
 
 
 def _require_network(network: object) -> None:
@@ -100,6 +119,12 @@ def _require_network(network: object) -> None:
             f"the network must be a trained torch.nn.Module, but it is a {type(network).__name__}; for a table without "
             f"a network, use degp.sklearn.DEGPRegressor or DEGPClassifier"
         )
+    if isinstance(network, torch.jit.ScriptModule):
+        raise TypeError(
+            "a scripted or traced network cannot be taken apart at its last layer; pass the nn.Module itself"
+        )
+    if any(parameter.is_meta for parameter in network.parameters()):
+        raise ValueError("the network's weights must be loaded, but some are on the meta device; load them first")
 
 
 def _require_at_least(least: int, **values: int) -> None:
@@ -112,7 +137,12 @@ def _device(network: nn.Module) -> torch.device:
     return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
 
 
-def _require_generator_on(device: torch.device, generator: torch.Generator | None) -> None:
+def _require_generator_on(device: torch.device, generator: object) -> None:
+    if not isinstance(generator, torch.Generator | None):
+        raise TypeError(
+            f"the generator must be a torch.Generator, but it is a {type(generator).__name__}; pass "
+            f"torch.Generator({str(device)!r}).manual_seed(0)"
+        )
     if generator is not None and generator.device.type != device.type:
         raise ValueError(
             f"the generator must be on the network's device, {device}, but it is on {generator.device}; pass "
@@ -129,6 +159,20 @@ def _first(batches: Iterator[Batch]) -> Batch:
         "members need data to train on, but there is no batch; is the iterator used up, or batch_size above the number "
         "of points with drop_last=True?"
     )
+
+
+def _held_out(backbone: nn.Module, batches: Iterator[Batch], points: Batch, outputs: int) -> Batch:
+    """Features of validation points, whose targets are of the kind and number of the data's."""
+    features = cache_features(backbone, chain([_first(batches)], batches))
+    _check_features(features)
+    classes = None if points.targets.is_floating_point() else outputs
+    targets, columns = checked_targets(features.targets, outputs, classes)
+    if columns != outputs:
+        raise ValueError(
+            f"validation points must have the targets of the data, but there are {columns} targets per point, and "
+            f"{outputs} in the data; take both from one data set"
+        )
+    return replace(features, targets=targets)
 
 
 def _check_features(features: Batch) -> None:

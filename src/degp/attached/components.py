@@ -12,7 +12,7 @@ from degp.priors.evidence import Scales, most_likely_scales
 from degp.priors.exact import ExactGP
 from degp.typing import Batch
 
-__all__ = ["scaled_components"]
+__all__ = ["scaled_components", "some_rows"]
 
 EVIDENCE_ROWS = 1024  # more change the scales of 128 components little
 FACTORS = 33  # inverse temperatures from 0.1 to 10
@@ -43,7 +43,7 @@ def scaled_components(
     equal = nn.Sequential(projection, nn.RMSNorm(kept).to(projection.weight).requires_grad_(False))
     shared, own = (0,) * kept, tuple(range(kept))
     forms = [_Form(equal, shared), _Form(plain, shared), _Form(plain, own)]
-    chosen = _some_rows(features, generator)
+    chosen = some_rows(features, generator)
     rows, classes = features[chosen], None if labels is None else labels[chosen]
     nll = torch.stack([form.held_out_nll(rows, classes) for form in forms])
     best = forms[int(nll.mean(1).argmin()) if labels is None else first_within_one_error(nll)]
@@ -91,7 +91,7 @@ class _Form:
         return 0.5 * (variance.log() + (new.targets - mean).square() / variance).mean(1)
 
 
-def _some_rows(features: Batch, generator: torch.Generator | None) -> Int[Tensor, "N"]:
+def some_rows(features: Batch, generator: torch.Generator | None) -> Int[Tensor, "N"]:
     """At most EVIDENCE_ROWS random rows, of positive weight."""
     order = torch.randperm(len(features), generator=generator, device=features.device)
     return (order if features.weights is None else order[features.weights[order] > 0])[:EVIDENCE_ROWS]

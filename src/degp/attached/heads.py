@@ -4,13 +4,15 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from degp.calibration import calibrate_cautiously
 from degp.data.splits import hold_out_rows
 from degp.ensemble import Ensemble
-from degp.methods import DEGP, Method
+from degp.likelihoods import Categorical, Gaussian
+from degp.methods import DEGP, Method, with_likelihood
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors.evidence import Scales
@@ -76,18 +78,42 @@ def train_heads(
     )
 
 
-def train_calibrated(heads: Ensemble, points: Batch, method: DEGP, *, steps: int, **options: Any) -> None:
-    """Heads for classes: trained without some points, on which the temperature is fitted, then on all of them.
+def train_calibrated(
+    heads: Ensemble, points: Batch, method: DEGP, held_out: Batch | None = None, *, steps: int, **options: Any
+) -> None:
+    """Trains heads, and fits noise variances or the temperature on points that they were not trained on.
+
+    Without such points, the noise is the one learned in training. For classes, a part is held out: heads are trained
+    without it, the temperature is fitted, and the last steps are on all points.
 
     Args:
-        steps: before the last ones.
+        steps: before these last ones.
         options: of `train_heads`.
     """
+    if held_out is not None or not isinstance(method.likelihood, Categorical):
+        train_heads(heads, points, method, steps=steps, **options)
+        if held_out is not None:
+            _calibrate(method, evaluate(heads, held_out.inputs), held_out)
+        return
     seed = int(torch.randint(2**31, (), generator=options["generator"], device=points.device))
-    known, held_out = hold_out_rows(points, HELD_OUT, generator=torch.Generator(points.device).manual_seed(seed))
+    known, rest = hold_out_rows(points, HELD_OUT, generator=torch.Generator(points.device).manual_seed(seed))
     train_heads(heads, known, method, steps=steps, **options)
-    calibrate_cautiously(method, evaluate(heads, held_out.inputs), held_out.targets, held_out.weights)
+    _calibrate(method, evaluate(heads, rest.inputs), rest)
     train_heads(heads, points, method, steps=math.ceil(FINISH_STEPS * steps), rate=FINISH_RATE * RATE, **options)
+
+
+@torch.no_grad()
+def _calibrate(method: DEGP, outputs: Float[Tensor, "M N C"], points: Batch) -> None:
+    """The temperature, or one noise variance per target."""
+    likelihood = method.likelihood
+    if not isinstance(likelihood, Gaussian):
+        calibrate_cautiously(method, outputs, points.targets, points.weights)
+        return
+    for c, variance in enumerate(likelihood.variance.tolist()):
+        units = [float(likelihood.offset[c])], [float(likelihood.unit[c])]
+        own = with_likelihood(method, Gaussian([variance], units=units).to(outputs.device))
+        factor = calibrate_cautiously(own, outputs[..., [c]], points.targets[:, [c]], points.weights)
+        likelihood.log_variance[c] += math.log(factor)
 
 
 def _kind(module: nn.Module) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from degp.data.arrays import check_inputs
 from degp.ensemble import Ensemble
-from degp.ensemble.backbones import bare, before_layer
+from degp.ensemble.backbones import InSingle, UpTo, bare, before_layer
 from degp.ensemble.layers import sizes_of
 from degp.ensemble.unpacking import Unpacked
 from degp.graph import export_ensemble
@@ -70,8 +70,7 @@ class Attached:
         body, *_, last = self.ensemble.backbone.children()
         facts: dict[str, Any] = {"layer": self.layer, "epsilon": self.method.epsilon, "noise_variance": None}
         facts["unit_length"] = isinstance(last, nn.RMSNorm)
-        if isinstance(body, Unpacked):
-            facts["output"] = body.output
+        facts |= _wrappers(body)
         likelihood = self.method.likelihood
         if isinstance(likelihood, Categorical):
             facts["temperature"] = float(likelihood.temperature)
@@ -102,6 +101,13 @@ class Attached:
         return cls(Ensemble.load(folder, backbone=backbone), method, saved["layer"])
 
 
+def _wrappers(body: nn.Module) -> dict[str, Any]:
+    """How the network is made the body of heads."""
+    kinds = {type(part): part for part in body.modules()}
+    facts = {"is_end": UpTo not in kinds, "in_single": InSingle in kinds}
+    return facts | ({"output": kinds[Unpacked].output} if Unpacked in kinds else {})
+
+
 def _backbone(network: nn.Module, saved: dict[str, Any], folder: Path) -> nn.Module:
     """The network up to the replaced layer, and a projection of the saved sizes."""
     known, layer = bare(network), saved["layer"]
@@ -115,7 +121,9 @@ def _backbone(network: nn.Module, saved: dict[str, Any], folder: Path) -> nn.Mod
     features, _ = sizes_of(known.get_submodule(layer))
     components = _num_components(read_json(folder / "ensemble.json"))
     norm = [nn.RMSNorm(components)] if saved["unit_length"] else []
-    return nn.Sequential(before_layer(known, layer), nn.Linear(features, components), *norm)
+    body = before_layer(known, layer, is_end=saved.get("is_end", True))
+    body = InSingle(body) if saved.get("in_single") else body
+    return nn.Sequential(body, nn.Linear(features, components), *norm)
 
 
 def _num_components(form: dict[str, Any]) -> int:

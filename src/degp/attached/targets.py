@@ -21,39 +21,45 @@ def checked_targets(
 
     Args:
         outputs: of the network.
-        classes: their number, where it is not the network's.
+        classes: their number, where it is not the network's, or where labels are real numbers or one-hot rows.
     """
-    if targets.is_floating_point():
-        return _checked_values(targets, outputs, classes)
-    return _checked_labels(targets, outputs, classes)
+    if targets.is_floating_point() and classes is None:
+        return _checked_values(targets, outputs)
+    return _checked_labels(_as_labels(targets, classes), outputs, classes)
 
 
-def _checked_values(
-    targets: Float[Tensor, "N ..."], outputs: int, classes: int | None
-) -> tuple[Float[Tensor, "N C"], int]:
-    if classes is not None:
-        raise ValueError(
-            f"classes={classes} needs whole-number labels, but targets are {targets.dtype}; pass targets.long(), or "
-            f"leave classes out for regression"
-        )
+def _checked_values(targets: Float[Tensor, "N ..."], outputs: int) -> tuple[Float[Tensor, "N C"], int]:
     columns = targets[:, None] if targets.ndim == 1 else targets
     count = columns.shape[1]
     Gaussian().check(columns, count)
     Gaussian().check_values(columns, count)
-    if count == 1 < outputs and bool((columns == columns.round()).all()):
+    binary = bool(((columns == 0) | (columns == 1)).all())
+    if binary or (count == 1 < outputs and bool((columns == columns.round()).all())):
         warnings.warn(
-            f"real targets are regressed, but all of these are whole numbers, and the network has {outputs} outputs; "
-            f"pass targets.long() if they are classes",
+            f"real targets are regressed, but all of these are {'0 or 1' if binary else 'whole numbers'}, and the "
+            f"network has {outputs} outputs; pass classes={max(2, outputs)} if they are labels or one-hot rows",
             stacklevel=4,
         )
     return columns, count
 
 
+def _as_labels(targets: Shaped[Tensor, "N ..."], classes: int | None) -> Shaped[Tensor, "N ..."]:
+    """Whole numbers (N,), also of one-hot rows where the number of classes is known."""
+    column = targets.ndim == 2 and targets.shape[1] == 1
+    if classes is not None and not column and targets.shape[1:] == (classes,):
+        if bool(((targets == 0) | (targets == 1)).all() & (targets.sum(1) == 1).all()):
+            return targets.long().argmax(1)
+    if targets.is_floating_point() and not bool((targets == targets.round()).all()):
+        raise ValueError(
+            f"classes={classes} needs whole-number labels or one-hot rows, but targets are {targets.dtype} with other "
+            f"values; leave classes out for regression"
+        )
+    return (targets[:, 0] if column else targets).long()
+
+
 def _checked_labels(
-    targets: Shaped[Tensor, "N ..."], outputs: int, classes: int | None
+    labels: Shaped[Tensor, "N ..."], outputs: int, classes: int | None
 ) -> tuple[Shaped[Tensor, "N"], int]:
-    labels = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
-    labels = labels.long()
     Categorical().check(labels, outputs)
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0:

@@ -28,8 +28,13 @@ def as_points(item: Any, population: int = 0) -> Batch:
     else:
         raise TypeError(
             f"a batch must be a pair (inputs, targets), a degp.Batch, or a dictionary with labels, but it is "
-            f"{_described(item)}; give the DataLoader a collate_fn that returns a pair, or pass whole arrays as "
-            f"degp.data.as_batch(inputs, targets)"
+            f"{_described(item)}; give the DataLoader a collate_fn that returns a pair, or degp.Batch(inputs, targets, "
+            f"weights=…), or pass whole arrays as degp.data.as_batch(inputs, targets)"
+        )
+    if isinstance(targets, Tensor) and targets.ndim == 0:
+        raise ValueError(
+            "a batch must have one row per point, but its target is a single number, as of a data set without batches; "
+            "pass DataLoader(dataset, batch_size=128)"
         )
     if isinstance(targets, Tensor) and targets.ndim == 1 and targets.is_floating_point():
         targets = targets[:, None]

@@ -69,7 +69,8 @@ def read_ensemble(folder: Path | str, network: nn.Module | None, backbone: nn.Mo
     form, tensors = read_json(folder / FORM), load_file(folder / TENSORS)
     if form["schema"] > SCHEMA:
         raise ValueError(f"{folder} has schema {form['schema']} and this version reads up to {SCHEMA}; update degp")
-    dtype = next((value.dtype for value in tensors.values() if value.is_floating_point()), torch.float32)
+    members = (value for name, value in tensors.items() if name.startswith("stacked."))
+    dtype = next((value.dtype for value in members if value.is_floating_point()), torch.float32)
     plain = _network(network, form["network"], folder, "network").to(dtype)
     light = with_layers(plain, lambda name, layer: _light(layer, form["layers"].get(name)))
     own = [name for name, _ in named_tensors(light) if name not in form["shared"]]
@@ -78,7 +79,9 @@ def read_ensemble(folder: Path | str, network: nn.Module | None, backbone: nn.Mo
         parameter.requires_grad_(name not in form["frozen"])
     if not form["has_backbone"]:
         return SavedEnsemble(stacked, None, form["execution"], tensors)
-    shared = _network(backbone, form["backbone"], folder, "backbone").to(dtype)
+    shared = _network(backbone, form["backbone"], folder, "backbone")
+    for name, tensor in named_tensors(shared):  # heads on a network in half precision are not
+        tensor.data = tensor.data.to(tensors.get(f"backbone.{name}", tensor).dtype)
     shared.requires_grad_(not form["is_backbone_frozen"]).eval()
     return SavedEnsemble(stacked, shared, form["execution"], tensors)
 

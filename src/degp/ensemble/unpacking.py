@@ -66,10 +66,10 @@ def _described(outputs: Any) -> str:
 def takes_one_argument(network: nn.Module, inputs: Inputs) -> bool:
     """Whether a network takes all inputs as one argument, as its signature has it.
 
-    Not if the names of a dictionary are names of its arguments, or if it needs several.
+    Not if names of a dictionary are names of its arguments, or if it needs several.
     """
     signature = inspect.signature(network.forward)
-    if isinstance(inputs, Mapping) and set(inputs) <= set(signature.parameters):
+    if isinstance(inputs, Mapping) and not set(inputs).isdisjoint(signature.parameters):
         return False
     try:
         signature.bind(inputs)

@@ -1,0 +1,41 @@
+"""Heads start at the posterior of their read-out: near the exact process before the first step."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from degp import Batch
+from degp.attached.heads import draw_heads
+from degp.attached.starting import start_at_posterior
+from degp.priors import ExactGP
+from degp.priors.evidence import Scales
+from tests.fixtures import normal, seeded
+
+SCALES = Scales(1, (1.0, 1.0, 1.0), 0.5, 4.0, 0.04)
+X, NEW = normal(60, 3, dtype=torch.float32), normal(20, 3, seed=1, dtype=torch.float32)
+Y = torch.cat([X[:, :1].sin() + 0.2 * normal(60, 1, seed=2, dtype=torch.float32), X[:, 1:2]], 1)
+
+
+def started(points, members=200, width=400):
+    heads = draw_heads(SCALES, members, width, 2, generator=seeded())
+    start_at_posterior(heads, points, SCALES, generator=seeded(1))
+    return heads(NEW).detach()
+
+
+def test_started_heads_have_the_moments_of_the_exact_process():
+    exact = ExactGP.fit(SCALES.nngp(), X, Y, noise_variance=SCALES.noise_variance)
+    outputs = started(Batch(X, Y))
+    assert_close(outputs.mean(0).double(), exact.mean(NEW), atol=0.1, rtol=0.1)
+    ratio = outputs.var(0).mean(1) / exact.variance(NEW)
+    assert 0.7 < float(ratio.min()) and float(ratio.max()) < 1.5
+
+
+@pytest.mark.parametrize("weight", [2.0, 0.0])
+def test_weights_count_points(weight):
+    """A point of weight two counts as two points, one of weight zero as none."""
+    chosen = torch.arange(60) < 20
+    weights = torch.where(chosen, weight, 1.0)
+    again = X[chosen].repeat(int(weight), 1), Y[chosen].repeat(int(weight), 1)
+    repeated = Batch(torch.cat([X[~chosen], again[0]]), torch.cat([Y[~chosen], again[1]]))
+    one, two = (started(points).mean(0) for points in (Batch(X, Y, weights=weights), repeated))
+    assert_close(one, two, atol=0.05, rtol=0.1)
