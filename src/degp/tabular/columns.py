@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float32, Float64
 
 from degp.tabular.cells import date_format, reject, to_days, to_numbers, to_text
 from degp.tabular.errors import CellWarning, TableError
+from degp.tabular.numerals import Numerals, numerals_of
 
 __all__ = [
     "KINDS",
@@ -105,18 +106,25 @@ class PlainColumn:
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """Numbers, standardised; if training had missing ones, with an indicator of missing cells."""
+    """Numbers, standardised; if training had missing ones, with an indicator of missing cells.
+
+    Attributes:
+        numerals: how text writes the numbers.
+    """
 
     name: str
     scale: Scale
     indicator: bool
+    numerals: Numerals = Numerals.PLAIN
     kind: ClassVar[str] = "numeric"
 
     @classmethod
     def fit(cls, series: pd.Series) -> "NumericColumn":
         """From training rows."""
-        values = to_numbers(series)
-        return cls(str(series.name), Scale.fit(values), bool(np.isnan(values).any()))
+        text = to_text(series).dropna().unique() if series.dtype.kind == "O" else ()
+        numerals = numerals_of(text) or Numerals.PLAIN
+        values = to_numbers(series, numerals)
+        return cls(str(series.name), Scale.fit(values), bool(np.isnan(values).any()), numerals)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -130,12 +138,13 @@ class NumericColumn:
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
         """(x − mean) / std, with the median where x is missing."""
-        values = to_numbers(series)
+        values = to_numbers(series, self.numerals)
         return _with_indicator([self.scale.apply(values, series)], np.isnan(values), self)
 
     def describe(self) -> str:
         """Mean and standard deviation."""
-        return f"number, standardised from {self.scale.mean:g} ± {self.scale.std:g}"
+        form = "" if self.numerals is Numerals.PLAIN else f" as in {self.numerals}"
+        return f"number{form}, standardised from {self.scale.mean:g} ± {self.scale.std:g}"
 
     def describe_missing(self) -> str:
         """What a missing cell becomes."""
