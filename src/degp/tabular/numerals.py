@@ -11,9 +11,8 @@ from jaxtyping import Bool, Float64
 __all__ = ["Numerals", "are_placeholders", "numerals_of", "without_placeholders"]
 
 PLACEHOLDERS = frozenset(
-    ("?", "??", "-", "--", "---", "–", "—", ".", "..", "...", "*", "x", "na", "n.a", "n.a.", "n/d", "nil", "none")
-    + ("null", "missing", "unknown", "not available", "not applicable", "#n/a", "#value!", "#div/0!", "#ref!")
-)
+    "? ?? - -- --- – — . .. ... * x na n.a n.a. n/d nil none null missing unknown #n/a #value! #div/0! #ref!".split()
+) | {"not available", "not applicable"}
 _CURRENCY = "$€£¥₹"
 _GAPS = "    '’"  # of groups of three digits, besides the comma or the point
 _UNIT = re.compile(rf"([+-]?)\s*[{_CURRENCY}]?\s*([+-]?[^\s{_CURRENCY}%].*?)\s*[{_CURRENCY}%]?", re.DOTALL)

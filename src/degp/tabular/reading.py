@@ -62,7 +62,8 @@ def stream_table(
     """The table in chunks of at most `chunk_rows` rows, numbered consecutively; needs the memory of one chunk.
 
     Args:
-        path: a .csv or .tsv file (also .gz) in UTF-8, UTF-16 or Windows-1252, the first sheet of an .xlsx file, or a .parquet file.
+        path: a .csv or .tsv file (also .gz) in UTF-8, UTF-16 or Windows-1252, the first sheet of an .xlsx file, or a
+            .parquet file.
         columns: those to read; all by default.
         chunk_rows: rows per chunk.
         text: columns of a CSV file to read as text. Pass `Preprocessing.text_columns` when reading new rows, so that
