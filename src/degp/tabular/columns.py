@@ -184,10 +184,16 @@ class BooleanColumn:
         return tuple(range(len(self.features)))
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
-        """0 or 1."""
-        values = _truth(series)
+        """0 or 1; a number that training did not have, as of a count, as it is."""
+        values = to_numbers(series) if series.dtype.kind in "iuf" else _truth(series)
         missing = np.isnan(values)
+        self._warn(values[~missing & (values != 0) & (values != 1)])
         return _with_indicator([np.where(missing, self.share, values)], missing, self)
+
+    def _warn(self, unseen: Float64[np.ndarray, " N"]) -> None:
+        if len(unseen):
+            consequence = f", such as {unseen[0]:g}, and training had 0 and 1 only; predictions extrapolate"
+            warnings.warn(CellWarning(self.name, len(unseen), "other numbers", consequence), stacklevel=4)
 
     def describe(self) -> str:
         """The share of ones."""
