@@ -141,8 +141,9 @@ class _Evidence:
             activation=activation,
             weights=known.weights,
             groupings=(grouping,),
+            most_rows=FEW["most_rows"],
+            steps=FEW["steps"],
             generator=self.generator,
-            **FEW,
         )
         predictive = Process.fit(scales, known).predictive(new.inputs)
         return -float(predictive.log_prob(new.targets.double()).sum())
