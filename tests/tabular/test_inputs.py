@@ -273,7 +273,5 @@ def test_text_of_pyarrow_is_text(model):
 
 @pytest.mark.parametrize("targets", [np.array(["a", "b"] * 20), y.astype(str), pd.date_range("2024", periods=40)])
 def test_targets_that_are_no_numbers_are_refused_by_the_regressor(targets):
-    with pytest.raises(
-        ValueError, match=r"y must have numbers, but its type is .*astype\(float\), or .*DEGPClassifier"
-    ):
+    with pytest.raises(ValueError, match=r"y must have numbers, but its type is .*astype.*DEGPClassifier"):
         DEGPRegressor(**QUICK).fit(X, targets)
