@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 ROUNDING = 1e-12  # a column whose relative variation is smaller is constant
-MAX_CATEGORIES = 50
+MAX_CATEGORIES = 250  # such as countries; their features share one relevance, so that many cost time, not accuracy
 TRUE, FALSE = ("true", "yes", "t", "y", "on", "1"), ("false", "no", "f", "n", "off", "0")
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # in days
 
