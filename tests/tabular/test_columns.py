@@ -86,7 +86,12 @@ def test_category_is_the_same_written_as_text_or_as_number():
     np.testing.assert_array_equal(column.encode(pd.Series([1.0, 2.0], name="c")), [[1, 0, 0], [0, 1, 0]])
 
 
-@pytest.mark.parametrize("form", ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y", None])
+NAMED = ("%d-%b-%Y", "%B %d, %Y", "%m/%d/%Y %I:%M %p")
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y", *NAMED, None]
+)
 def test_dates_are_days_and_cycles(form):
     dates = pd.Series(pd.date_range("2021-01-01", periods=500))
     frame = pd.DataFrame({"when": dates if form is None else dates.dt.strftime(form)})

@@ -263,3 +263,15 @@ def test_a_table_with_its_target_is_predicted_without_a_warning(model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(model.predict(houses()), model.predict(table()))
+
+
+def test_text_of_pyarrow_is_text(model):
+    frame = table().convert_dtypes(dtype_backend="pyarrow")
+    np.testing.assert_array_equal(model.predict(frame), model.predict(table()))
+    DEGPRegressor(**QUICK).fit(frame, houses()["price"])
+
+
+@pytest.mark.parametrize("targets", [np.array(["a", "b"] * 20), y.astype(str), pd.date_range("2024", periods=40)])
+def test_targets_that_are_no_numbers_are_refused_by_the_regressor(targets):
+    with pytest.raises(ValueError, match=r"y must have numbers, but its type is .*astype.*DEGPClassifier"):
+        DEGPRegressor(**QUICK).fit(X, targets)

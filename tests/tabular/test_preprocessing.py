@@ -170,3 +170,9 @@ def test_records_without_a_word_about_headers_are_of_tables_that_have_one():
     assert record.pop("header") is True
     assert Preprocessing.from_json(record).header
     assert not Preprocessing.from_json(record | {"header": False}).header
+
+
+def test_every_country_of_a_panel_has_a_feature():
+    countries = [f"country {i}" for i in range(200)] * 5
+    fitted = Preprocessing.fit(pd.DataFrame({"country": countries, "year": np.repeat(range(5), 200)}))
+    assert len(fitted.features) == 201 and fitted.groups.count(0) == 200

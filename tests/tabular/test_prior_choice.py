@@ -70,6 +70,24 @@ def test_classes_have_a_prior_of_the_features_alone():
     assert choice.process is None and len(choice.scales.relevance) == 2
 
 
+@pytest.mark.parametrize("num_classes", [None, 2])
+def test_more_features_than_rows_do_not_fit_noise(num_classes):
+    """With a relevance each, in-sample evidence and leave-one-out explain any targets."""
+    x, y = normal(60, 300), normal(60, 1, seed=1)
+    rows = Batch(x, y if num_classes is None else (y[:, 0] > 0).long())
+    choice = choose_prior(rows, 300, num_classes, CONFIG, groups=range(300), generator=seeded())
+    assert len(set(choice.scales.relevance)) == 1
+    assert choice.scales.noise_variance > 0.5 or num_classes
+
+
+def test_more_features_than_rows_have_relevances_that_predict():
+    x = normal(60, 80)
+    x[:, 1:] *= 0.1
+    choice = choose_prior(Batch(x, x[:, :1] / x[:, 0].std()), 80, None, CONFIG, groups=range(80), generator=seeded())
+    relevance = choice.scales.relevance
+    assert choice.process is not None and relevance[0] > 5 * max(relevance[1:])
+
+
 def test_scales_are_refined_on_more_rows():
     """Of 700 rows the first fit sees 512; the evidence that is reported counts them all."""
     rows, groups = embedded(smooth, rows=700)

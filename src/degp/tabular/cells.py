@@ -10,6 +10,7 @@ import pandas as pd
 from jaxtyping import Bool, Float64
 
 from degp.tabular.errors import TableError
+from degp.tabular.numerals import Numerals, numerals_of, without_placeholders
 
 __all__ = [
     "DATE_FORMATS",
@@ -27,21 +28,28 @@ __all__ = [
 
 LARGEST = 1e150  # its square, and a sum of many such squares, is still a float64
 ISO = "ISO8601"
-_DATES = ("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y")
-DATE_FORMATS = (ISO, *(date + clock for date in _DATES for clock in ("", " %H:%M", " %H:%M:%S")))
+_DIGITS = ("%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%y")
+_NAMES = ("%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+DATE_FORMATS = (ISO, *(date + clock for date in (*_DIGITS, *_NAMES) for clock in _CLOCKS))
 _SCALARS = (str, bool, np.bool_, int, np.integer, float, np.floating, decimal.Decimal, datetime.date)
 
 
-def to_numbers(series: pd.Series) -> Float64[np.ndarray, " N"]:
-    """Cells as float64, NaN where one is missing; raises TableError if one is not a finite number."""
+def to_numbers(series: pd.Series, numerals: Numerals | None = None) -> Float64[np.ndarray, " N"]:
+    """Cells as float64, NaN where one is missing; raises TableError if one is not a finite number.
+
+    Args:
+        numerals: how text writes numbers; None finds out.
+    """
     kind = series.dtype.kind
     if kind in "biuf":
         values, filled = series.to_numpy(dtype=np.float64, na_value=np.nan), series.notna().to_numpy()
     elif kind == "m":
         values, filled = series.dt.total_seconds().to_numpy(dtype=np.float64), series.notna().to_numpy()
     else:
-        text = to_text(series)
-        values, filled = _parsed(text), text.notna().to_numpy()
+        text = without_placeholders(to_text(series))
+        form = numerals or numerals_of(text.dropna().unique()) or Numerals.PLAIN
+        values, filled = form.parse(text), text.notna().to_numpy()
     reject(
         series, filled & ~(np.abs(values) <= LARGEST), f"finite numbers up to {LARGEST:g}", "clean it or leave it empty"
     )
@@ -89,13 +97,14 @@ def date_format(text: pd.Series) -> str | None:
 
 def parse_number(text: str) -> float | None:
     """The number that a text represents, if it does."""
-    value = _parsed(pd.Series([text], dtype=object))[0]
+    value = Numerals.PLAIN.parse(pd.Series([text], dtype=object))[0]
     return None if math.isnan(value) else float(value)
 
 
 def are_numbers(text: pd.Series) -> Bool[np.ndarray, " N"]:
-    """Which texts represent numbers, infinite ones included."""
-    return ~np.isnan(_parsed(text))
+    """Which texts represent numbers, infinite ones included, in the way of writing them that most cells follow."""
+    ways = [~np.isnan(form.parse(text)) for form in Numerals]
+    return max(ways, key=np.sum)
 
 
 def reject(series: pd.Series, bad: Bool[np.ndarray, " N"], expected: str, advice: str) -> None:
@@ -109,12 +118,8 @@ def reject(series: pd.Series, bad: Bool[np.ndarray, " N"], expected: str, advice
         )
 
 
-def _parsed(text: pd.Series) -> Float64[np.ndarray, " N"]:
-    return pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-
-
 def _dates(text: pd.Series, form: str) -> pd.Series:
-    dated = text.where(text.str[:1].str.isdigit().eq(True), None)  # pandas takes "now" and "today" for dates
+    dated = text.where(text.str.contains(r"\d").eq(True), None)  # pandas takes "now" and "today" for dates
     return pd.to_datetime(dated, format=form, errors="coerce", utc=True)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float32, Float64
 
 from degp.tabular.cells import date_format, reject, to_days, to_numbers, to_text
 from degp.tabular.errors import CellWarning, TableError
+from degp.tabular.numerals import Numerals, numerals_of
 
 __all__ = [
     "KINDS",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 ROUNDING = 1e-12  # a column whose relative variation is smaller is constant
-MAX_CATEGORIES = 50
+MAX_CATEGORIES = 250  # such as countries; their features share one relevance, so that many cost time, not accuracy
 TRUE, FALSE = ("true", "yes", "t", "y", "on", "1"), ("false", "no", "f", "n", "off", "0")
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # in days
 
@@ -105,18 +106,25 @@ class PlainColumn:
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """Numbers, standardised; if training had missing ones, with an indicator of missing cells."""
+    """Numbers, standardised; if training had missing ones, with an indicator of missing cells.
+
+    Attributes:
+        numerals: how text writes the numbers.
+    """
 
     name: str
     scale: Scale
     indicator: bool
+    numerals: Numerals = Numerals.PLAIN
     kind: ClassVar[str] = "numeric"
 
     @classmethod
     def fit(cls, series: pd.Series) -> "NumericColumn":
         """From training rows."""
-        values = to_numbers(series)
-        return cls(str(series.name), Scale.fit(values), bool(np.isnan(values).any()))
+        text = to_text(series).dropna().unique() if series.dtype.kind == "O" else ()
+        numerals = numerals_of(text) or Numerals.PLAIN
+        values = to_numbers(series, numerals)
+        return cls(str(series.name), Scale.fit(values), bool(np.isnan(values).any()), numerals)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -130,12 +138,13 @@ class NumericColumn:
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
         """(x − mean) / std, with the median where x is missing."""
-        values = to_numbers(series)
+        values = to_numbers(series, self.numerals)
         return _with_indicator([self.scale.apply(values, series)], np.isnan(values), self)
 
     def describe(self) -> str:
         """Mean and standard deviation."""
-        return f"number, standardised from {self.scale.mean:g} ± {self.scale.std:g}"
+        form = "" if self.numerals is Numerals.PLAIN else f" as in {self.numerals}"
+        return f"number{form}, standardised from {self.scale.mean:g} ± {self.scale.std:g}"
 
     def describe_missing(self) -> str:
         """What a missing cell becomes."""
@@ -175,10 +184,16 @@ class BooleanColumn:
         return tuple(range(len(self.features)))
 
     def encode(self, series: pd.Series) -> Float32[np.ndarray, "N F"]:
-        """0 or 1."""
-        values = _truth(series)
+        """0 or 1; a number that training did not have, as of a count, as it is."""
+        values = to_numbers(series) if series.dtype.kind in "iuf" else _truth(series)
         missing = np.isnan(values)
+        self._warn(values[~missing & (values != 0) & (values != 1)])
         return _with_indicator([np.where(missing, self.share, values)], missing, self)
+
+    def _warn(self, unseen: Float64[np.ndarray, " N"]) -> None:
+        if len(unseen):
+            consequence = f", such as {unseen[0]:g}, and training had 0 and 1 only; predictions extrapolate"
+            warnings.warn(CellWarning(self.name, len(unseen), "other numbers", consequence), stacklevel=4)
 
     def describe(self) -> str:
         """The share of ones."""

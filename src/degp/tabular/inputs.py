@@ -66,7 +66,10 @@ def as_table(X: Any, estimator: BaseEstimator | None = None) -> Table:
                 f"a table must have rows and columns, but there are 0 sample(s) or 0 feature(s): its shape is "
                 f"{frame.shape} while a minimum of 1 is required"
             )
-        return frame.reset_index(drop=True)  # errors number the rows from 0
+        frame = frame.reset_index(drop=True)  # errors number the rows from 0
+        for place in np.flatnonzero([dtype.kind == "U" for dtype in frame.dtypes]):  # text of pyarrow
+            frame.isetitem(place, frame.iloc[:, place].astype(object))
+        return frame
     array = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator, input_name="X")
     if array.dtype.kind in "mM":
         return pd.DataFrame(array)

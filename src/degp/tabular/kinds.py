@@ -7,6 +7,7 @@ import pandas as pd
 from degp.tabular.cells import are_numbers, date_format, filled_cells, to_numbers, to_text
 from degp.tabular.columns import are_boolean, spread
 from degp.tabular.errors import TableError
+from degp.tabular.numerals import without_placeholders
 
 __all__ = ["kind_of", "reason_to_doubt", "reason_to_drop"]
 
@@ -59,11 +60,11 @@ def reason_to_doubt(series: pd.Series, kind: str) -> str | None:
 
 def _kind_of_text(series: pd.Series) -> str:
     text = to_text(series).dropna()
-    distinct = pd.Series(text.unique(), dtype=object)
-    if are_boolean(distinct):
+    if are_boolean(text.unique()):
         return "boolean"
+    distinct = pd.Series(without_placeholders(text).dropna().unique(), dtype=object)
     numeric = are_numbers(distinct)
-    if numeric.all():
+    if numeric.all() and (len(distinct) or text.empty):
         return "numeric"
     if numeric.sum() > FEW and text.isin(distinct[numeric]).mean() >= MOSTLY:
         return "numeric"  # fitting it raises an error about the other cells

@@ -10,10 +10,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from degp.tabular.cells import filled_cells
-from degp.tabular.columns import KINDS, MAX_CATEGORIES, RECORDS, CategoricalColumn, Column, PlainColumn, Scale
+from degp.tabular.cells import filled_cells, to_numbers
+from degp.tabular.columns import (
+    KINDS,
+    MAX_CATEGORIES,
+    RECORDS,
+    CategoricalColumn,
+    Column,
+    NumericColumn,
+    PlainColumn,
+    Scale,
+)
 from degp.tabular.errors import TableError, TableWarning, quoted, require_columns
 from degp.tabular.kinds import kind_of, reason_to_doubt, reason_to_drop
+from degp.tabular.numerals import Numerals
 
 __all__ = ["EncodedRows", "Preprocessing"]
 
@@ -114,7 +124,7 @@ class Preprocessing:
     @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns that `read_table` and `stream_table` should read as text."""
-        return tuple(column.name for column in self.columns if isinstance(column, CategoricalColumn) and column.as_text)
+        return tuple(column.name for column in self.columns if _is_text(column))
 
     def transform(self, frame: pd.DataFrame) -> Float[np.ndarray, "N D"]:
         """Finite numbers, one row per row of the frame; the order of its columns is irrelevant.
@@ -204,9 +214,23 @@ def _fit_column(series: pd.Series, kind: str | None, max_categories: int) -> Col
 def _note(column: Column | _Dropped, series: pd.Series) -> str:
     if isinstance(column, _Dropped):
         return f"{column.name!r}: left out, {column.reason}"
-    missing = int((~filled_cells(series)).sum())
+    missing = _missing(column, series)
     rest = f"; {missing} of {len(series)} missing, {column.describe_missing()}" if missing else ""
     return f"{column.name!r}: {column.describe()}{rest}"
+
+
+def _missing(column: Column, series: pd.Series) -> int:
+    """How many cells are missing; of numbers, words such as "?" as well."""
+    if isinstance(column, NumericColumn):
+        return int(np.isnan(to_numbers(series, column.numerals)).sum())
+    return int((~filled_cells(series)).sum())
+
+
+def _is_text(column: Column) -> bool:
+    """Whether the reader of a file would mistake the cells for other numbers, such as 1.234 for 1234."""
+    if isinstance(column, NumericColumn):
+        return column.numerals is not Numerals.PLAIN
+    return isinstance(column, CategoricalColumn) and column.as_text
 
 
 def _column_from_json(record: Mapping[str, Any]) -> Column:
@@ -217,6 +241,8 @@ def _column_from_json(record: Mapping[str, Any]) -> Column:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     if "scale" in values:
         values["scale"] = Scale(**values["scale"])
+    if "numerals" in values:
+        values["numerals"] = Numerals(values["numerals"])
     return RECORDS[kind](**values)
 
 

@@ -1,7 +1,7 @@
 """Which prior a table gets: the relevance of its features, whether numbers are embedded, and the activation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ __all__ = ["PriorChoice", "choose_prior"]
 
 WORTHWHILE = 0.02  # nats per row
 COMPARED_ROWS = 800  # that decide about the embedding
+ROWS_PER_RELEVANCE = 5  # with fewer, the leave-one-out NLL of scales that were fitted to the same rows is far too low
 FEW, MANY = {"most_rows": 512, "steps": 40}, {"most_rows": 800, "steps": 12}  # of the evidence: at first, then refined
 
 
@@ -47,7 +48,9 @@ def choose_prior(
     """Scales by evidence; the embedding and the activation by leave-one-out.
 
     The embedding is taken where the leave-one-out NLL is lower by more than one standard error and by 0.02: it costs
-    time. Where every row is in the process, members have ReLUs and the process has the erf activation, unless its NLL
+    time. With fewer than five rows per relevance there is no embedding, and a relevance per feature must predict either
+    half of the rows from the other half better than one relevance for all: with as many relevances as rows, anything is
+    fitted. Where every row is in the process, members have ReLUs and the process has the erf activation, unless its NLL
     is higher by more than one standard error: far from the data the two disagree, which widens their average. Members
     of larger tables take the erf where its NLL is lower by as much.
 
@@ -63,8 +66,9 @@ def choose_prior(
     order = torch.randperm(len(rows), generator=generator, device=generator.device)
     shuffled = rows[order[: max(config.exact_rows, COMPARED_ROWS)].to(rows.inputs.device)]
     candidates = [plain]
-    if rows.inputs.shape[1] > num_features:
-        candidates.append(evidence.scales("relu", evidence.own(rows.inputs.shape[1])))
+    embedded = evidence.own(rows.inputs.shape[1])
+    if len(embedded) > num_features and not evidence.is_scarce_for(embedded):
+        candidates.append(evidence.scales("relu", embedded))
     scales = evidence.refined(_worthwhile(candidates, shuffled[:COMPARED_ROWS]))
     if not _has_process(config):
         return PriorChoice(scales, None)
@@ -97,6 +101,8 @@ class _Evidence:
     def scales(self, activation: str, *groupings: Sequence[int], **options: Any) -> Scales:
         """The most likely ones, by the best of these groupings of the first inputs."""
         self.generator.set_state(self.state)
+        if len(groupings) > 1 and any(map(self.is_scarce_for, groupings)):
+            groupings = (self._cross_validated(activation, groupings),)
         return most_likely_scales(
             self.rows.inputs[:, : len(groupings[0])],
             _as_real(self.rows, self.num_classes),
@@ -107,6 +113,40 @@ class _Evidence:
             generator=self.generator,
             **(FEW | options),
         )
+
+    def is_scarce_for(self, grouping: Sequence[int]) -> bool:
+        """Whether the rows that scales are fitted to are few for so many relevances."""
+        return min(len(self.rows), FEW["most_rows"]) < ROWS_PER_RELEVANCE * len(set(grouping))
+
+    def _cross_validated(self, activation: str, groupings: Sequence[Sequence[int]]) -> Sequence[int]:
+        """The first grouping by which either half of the rows predicts the other half best."""
+        order = torch.randperm(len(self.rows), generator=self.generator, device=self.generator.device)
+        few = self.rows[order[: FEW["most_rows"]].to(self.rows.inputs.device)]
+        rows, middle = replace(few, targets=_as_real(few, self.num_classes)), len(few) // 2
+        halves = (rows[:middle], rows[middle:])
+
+        def nll(grouping: Sequence[int]) -> float:
+            pairs = (halves, halves[::-1])
+            return sum(self._transferred_nll(activation, grouping, known, new) for known, new in pairs)
+
+        return min(groupings, key=nll) if middle else groupings[0]
+
+    def _transferred_nll(self, activation: str, grouping: Sequence[int], known: Batch, new: Batch) -> float:
+        """−log p(y) of new rows, summed, by the process of the scales that are most likely on known rows."""
+        known, new = (replace(rows, inputs=rows.inputs[:, : len(grouping)]) for rows in (known, new))
+        scales = most_likely_scales(
+            known.inputs,
+            known.targets,
+            self.depth,
+            activation=activation,
+            weights=known.weights,
+            groupings=(grouping,),
+            most_rows=FEW["most_rows"],
+            steps=FEW["steps"],
+            generator=self.generator,
+        )
+        predictive = Process.fit(scales, known).predictive(new.inputs)
+        return -float(predictive.log_prob(new.targets.double()).sum())
 
     def refined(self, scales: Scales) -> Scales:
         """The same after more steps on more rows, where there are more: a few hundred may favour another optimum."""

@@ -1,5 +1,6 @@
 """CSV, Excel and Parquet files as data frames, whole or in chunks; a file that cannot be read raises a TableError."""
 
+import codecs
 import csv
 import gzip
 import io
@@ -22,6 +23,8 @@ from degp.tabular.errors import TableError, TableWarning, quoted, require_column
 __all__ = ["CHUNK_ROWS", "SEPARATORS", "Names", "numbered", "read_table", "stream_table"]
 
 SEPARATORS = (",", ";", "\t", "|")
+WINDOWS = "cp1252"
+BLOCK = 1 << 20  # bytes
 CHUNK_ROWS = 50_000  # 20 MB for 50 columns of numbers
 Names = Callable[[int], list[str]]  # of the columns of a file without a header, from their number
 
@@ -59,7 +62,8 @@ def stream_table(
     """The table in chunks of at most `chunk_rows` rows, numbered consecutively; needs the memory of one chunk.
 
     Args:
-        path: a .csv or .tsv file (also .gz) in UTF-8, the first sheet of an .xlsx file, or a .parquet file.
+        path: a .csv or .tsv file (also .gz) in UTF-8, UTF-16 or Windows-1252, the first sheet of an .xlsx file, or a
+            .parquet file.
         columns: those to read; all by default.
         chunk_rows: rows per chunk.
         text: columns of a CSV file to read as text. Pass `Preprocessing.text_columns` when reading new rows, so that
@@ -80,6 +84,7 @@ class _Delimited:
     path: Path
     separators: tuple[str, ...]
     names: Names | None
+    encoding: str
 
     def header(self) -> list[str]:
         with _reading(self.path), self._text() as handle:
@@ -88,6 +93,9 @@ class _Delimited:
 
     def chunks(self, columns: Sequence[str] | None, rows: int, text: set[str]) -> Iterator[pd.DataFrame]:
         dialect = self._dialect()
+        if self.encoding == WINDOWS:
+            message = f"{self.path} is not UTF-8 text; it is read as Windows-1252, the encoding of Western Europe"
+            warnings.warn(message, TableWarning, stacklevel=2)
         reader = pd.read_csv(
             self.path,
             names=self.header(),
@@ -99,7 +107,7 @@ class _Delimited:
             decimal="," if dialect["delimiter"] == ";" else ".",  # such files use the decimal comma
             skipinitialspace=True,
             index_col=False,
-            encoding="utf-8-sig",
+            encoding=self.encoding,
             low_memory=False,
         )
         with reader:
@@ -114,9 +122,7 @@ class _Delimited:
         return {"delimiter": separator, "skipinitialspace": True}
 
     def _text(self) -> io.TextIOWrapper:
-        compressed = self.path.suffix.lower() == ".gz"
-        content = gzip.open(self.path) if compressed else self.path.open("rb")
-        return io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
+        return io.TextIOWrapper(_binary(self.path), encoding=self.encoding, newline="")
 
 
 @dataclass(frozen=True)
@@ -184,9 +190,9 @@ def _open(path: Path, names: Names | None) -> _Delimited | _Excel | _Parquet:
         raise TableError(f"{path} must have a header and rows, but the file is empty; export the table again")
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
-        return _Delimited(path, SEPARATORS, names)
+        return _Delimited(path, SEPARATORS, names, _encoding(path))
     if name.endswith((".tsv", ".tsv.gz")):
-        return _Delimited(path, ("\t",), names)
+        return _Delimited(path, ("\t",), names, _encoding(path))
     if name.endswith(".xlsx"):
         return _Excel(path, names)
     if name.endswith(".parquet"):
@@ -194,6 +200,26 @@ def _open(path: Path, names: Names | None) -> _Delimited | _Excel | _Parquet:
     raise TableError(
         f"a table must be a .csv, .tsv (also .gz), .xlsx or .parquet file, but it is {path}; save it as one"
     )
+
+
+def _binary(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8; UTF-16 if the file says so; Windows-1252, as of Excel, if it is no UTF-8."""
+    with _reading(path), _binary(path) as content:
+        if content.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return "utf-16"
+        content.seek(0)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while block := content.read(BLOCK):
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return WINDOWS
+    return "utf-8-sig"
 
 
 def _header(first: list[str], names: Names | None, path: Path) -> list[str]:
@@ -244,6 +270,7 @@ def _checked_chunks(chunks: Iterator[pd.DataFrame], path: Path | str) -> Iterato
         yield chunk
 
 
+ADVICE = "check the file: lines above the header, and separators outside quotes, are the usual reasons"
 UNREADABLE = (
     ValueError,
     NotImplementedError,
@@ -267,11 +294,13 @@ def _reading(path: Path | str) -> Iterator[None]:
         raise
     except UnicodeDecodeError as error:
         raise TableError(
-            f"{path} must be UTF-8 text, but has the byte 0x{error.object[error.start]:02x} ({error.reason}); save it "
-            f"as UTF-8, for example by: iconv -f latin1 -t utf-8"
+            f"{path} must be text in UTF-8 or Windows-1252, but has the byte 0x{error.object[error.start]:02x} "
+            f"({error.reason}); save it as UTF-8"
         ) from None
     except pd.errors.ParserWarning:
-        raise TableError(f"each line of {path} must have as many fields as the header, but some have more") from None
+        raise TableError(
+            f"each line of {path} must have as many fields as the header, but some have more; {ADVICE}"
+        ) from None
     except UNREADABLE as error:
-        message = re.sub(r"\s+", " ", str(error)).removeprefix("Error tokenizing data. C error: ")
-        raise TableError(f"{path} must be a readable table, but: {message}; check the file") from None
+        message = re.sub(r"\s+", " ", str(error)).removeprefix("Error tokenizing data. C error: ").strip()
+        raise TableError(f"{path} must be a readable table, but: {message}; {ADVICE}") from None

@@ -201,6 +201,12 @@ class DEGPRegressor(RegressorMixin, Estimator):
 
     def _checked(self, inputs: Array, y: Any) -> tuple[Array, Array]:
         """Inputs and targets as arrays, if they belong together."""
+        kind = np.asarray(y).dtype
+        if kind.kind in "USmM":
+            raise ValueError(
+                f"y must have numbers, but its type is {kind}; convert it, as by y.astype(float), or fit a "
+                f"DEGPClassifier if it has classes"
+            )
         return check_X_y(inputs, y, dtype=(np.float64, np.float32), multi_output=True, y_numeric=True, estimator=self)
 
     def _labelled(self, X: Any, y: Any) -> Batch:

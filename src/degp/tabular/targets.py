@@ -11,6 +11,7 @@ from jaxtyping import Bool, Shaped
 
 from degp.tabular.cells import are_numbers, filled_cells, reject, to_numbers, to_text
 from degp.tabular.errors import TableError, require_columns
+from degp.tabular.numerals import numerals_of, without_placeholders
 
 __all__ = ["CLASSIFICATION", "REGRESSION", "Target", "Task", "infer_task"]
 
@@ -39,7 +40,7 @@ def infer_task(series: pd.Series) -> Task:
         >>> infer_task(pd.Series(["yes", "no", "yes"])).name
         'classification'
     """
-    filled = series[filled_cells(series)]
+    filled = series[_has_target(series)]
     distinct = (to_text(filled) if filled.dtype.kind == "O" else filled).nunique()
     if _is_text(filled):
         return Task(CLASSIFICATION, f"it has {distinct} different labels that are not numbers")
@@ -79,7 +80,7 @@ class Target:
         names = (names,) if isinstance(names, str) else tuple(names)
         require_columns(names, list(frame.columns), where="the table")
         for name in names:
-            _check(frame[name], filled_cells(frame[name]))
+            _check(frame[name], _has_target(frame[name]))
         tasks = [infer_task(frame[name]) if task is None else Task(task, "it was requested") for name in names]
         if len(names) > 1:
             _require_numbers(names, tasks)
@@ -137,7 +138,17 @@ class Target:
 
 def _filled(frame: pd.DataFrame, names: Sequence[str]) -> Bool[np.ndarray, " N"]:
     """Which rows have all targets."""
-    return np.logical_and.reduce([filled_cells(frame[name]) for name in names])
+    return np.logical_and.reduce([_has_target(frame[name]) for name in names])
+
+
+def _has_target(series: pd.Series) -> Bool[np.ndarray, " N"]:
+    """Which cells are filled; among numbers, a word such as "?" is a missing one."""
+    filled = filled_cells(series)
+    if series.dtype.kind != "O" or isinstance(series.dtype, pd.CategoricalDtype):
+        return filled
+    text = to_text(series)
+    numbers = without_placeholders(text)
+    return numbers.notna().to_numpy() if numerals_of(numbers.dropna().unique()) else filled
 
 
 def _require_numbers(names: Sequence[str], tasks: Sequence[Task]) -> None:
