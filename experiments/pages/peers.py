@@ -7,7 +7,7 @@ from experiments.pages.stored import Records, cell, failures, listed, lowest, re
 from experiments.protocols.independent_runs import names
 from experiments.protocols.peers.cells import IID
 from experiments.protocols.peers.ranks import Ranking, rank
-from experiments.protocols.peers.summary import FULL_NAMES, GROUPS, TITLES, Group, compared, losses
+from experiments.protocols.peers.summary import FULL_NAMES, GROUPS, TITLES, Group, barely_begun, compared, losses
 from experiments.protocols.peers.summary import behind as tables_behind
 
 __all__ = [
@@ -162,9 +162,9 @@ def behind(group: str = "regression") -> str:
 
 def unranked() -> str:
     """A sentence about methods whose runs are less than half done; nothing where there are none."""
-    ranked_ones = {row["method"] for row in _compared()[0]}
-    begun = [name for name in names(list(records("peers")), "method") if name not in ranked_ones]
-    return f" Not ranked, since less than half of their runs are done: {listed(begun)}." if begun else ""
+    begun = barely_begun([*records("peers"), *failures("peers")])
+    where_not = [f"{listed(begun[group.slug])} in {group.title.lower()}" for group in GROUPS if begun[group.slug]]
+    return f" Not ranked, since less than half of the runs are done: {'; '.join(where_not)}." if where_not else ""
 
 
 @cache

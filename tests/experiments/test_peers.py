@@ -22,7 +22,7 @@ from experiments.protocols.peers.contract import Interval, Normal, Probabilities
 from experiments.protocols.peers.encoding import one_hot, with_missing_category
 from experiments.protocols.peers.ranks import Ranking, critical_difference, difference_diagram, indistinguishable, rank
 from experiments.protocols.peers.registry import METHODS, OWN, missing_modules
-from experiments.protocols.peers.summary import GROUPS, barely_begun, behind, complete
+from experiments.protocols.peers.summary import GROUPS, barely_begun, behind, compared, complete
 from experiments.protocols.peers.workers import Failure, finished
 
 KEYS = {"dataset", "kind", "split", "method", "fit_seconds", "predict_seconds", *SCORES}
@@ -127,13 +127,18 @@ def test_conformal_intervals_cover():
     assert np.mean(hits) == pytest.approx(0.9, abs=0.02)
 
 
-def test_a_method_that_has_barely_begun_is_named_and_one_for_few_tables_is_not():
+def test_a_method_is_ranked_where_half_of_its_runs_are_done():
     def ran(method, dataset, *splits):
         return [{"dataset": dataset, "kind": "iid", "split": split, "method": method} for split in splits]
 
-    records = ran("GP", "boston", 0, 1, 2) + ran("HGB", "boston", 0, 1, 2) + ran("HGB", "iris", 0, 1, 2)
-    assert barely_begun(records + ran("TabM", "boston", 0) + ran("TabM", "iris", 0, 1)) == []
-    assert barely_begun(records + ran("TabM", "boston", 0) + ran("TabM", "iris", 0)) == ["TabM"]
+    records = ran("HGB", "boston", 0, 1, 2) + ran("HGB", "iris", 0, 1, 2) + ran("GP", "boston", 0, 1, 2)
+    records += ran("TabM", "boston", 0) + ran("TabM", "iris", 0, 1)
+    assert barely_begun(records) == {"regression": ["TabM"], "extrapolation": [], "classification": []}
+    ranked, _ = compared(records, [])
+    assert {(r["method"], r["dataset"], r["split"]) for r in ranked} == {
+        *((method, "boston", split) for method in ("GP", "HGB") for split in range(3)),
+        *((method, "iris", split) for method in ("TabM", "HGB") for split in range(2)),
+    }
 
 
 def test_held_out_rows_are_disjoint_and_complete():

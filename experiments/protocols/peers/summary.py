@@ -89,25 +89,28 @@ def write_summary(records: Records, failures: Records, versions: Mapping[str, st
 def compared(records: Records, failures: Records) -> tuple[Records, Records]:
     """The records and failures that are ranked: of methods that are more than begun, on splits that all have run on."""
     begun = barely_begun([*records, *failures])
-    records, failures = ([row for row in rows if row["method"] not in begun] for rows in (records, failures))
+
+    def counts(row: Mapping[str, Any]) -> bool:
+        return not any(row["method"] in begun[group.slug] for group in GROUPS if group.has(row))
+
+    records, failures = (list(filter(counts, rows)) for rows in (records, failures))
     return complete(records, failures), failures
 
 
-def barely_begun(records: Records) -> list[str]:
-    """Methods that have run on less than half of the splits of their tables: they would leave few to compare."""
-    splits: dict[str, set[tuple[Any, ...]]] = {}
-    for record in records:
-        splits.setdefault(record["dataset"], set()).add(_split_of(record))
-    own: dict[str, set[tuple[Any, ...]]] = {}
-    for record in records:
-        own.setdefault(record["method"], set()).add(_split_of(record))
-    possible = {name: sum(len(splits[table]) for table in {split[0] for split in ran}) for name, ran in own.items()}
-    return [name for name, ran in own.items() if 2 * len(ran) < possible[name]]
+def barely_begun(records: Records) -> dict[str, list[str]]:
+    """By group, the methods that have run on less than half of its splits: they would leave few to compare."""
+    return {group.slug: _barely_begun([record for record in records if group.has(record)]) for group in GROUPS}
 
 
-def _omitted(methods: list[str]) -> list[str]:
-    names = ", ".join(methods)
-    return ["", f"Omitted, since less than half of its runs are done: {names}."] if methods else []
+def _barely_begun(records: Records) -> list[str]:
+    splits = {method: {_split_of(r) for r in records if r["method"] == method} for method in names(records, "method")}
+    every = set().union(*splits.values())
+    return [method for method, own in splits.items() if 2 * len(own) < len(every)]
+
+
+def _omitted(begun: Mapping[str, list[str]]) -> list[str]:
+    lines = [f"- {group.title}: {', '.join(begun[group.slug])}" for group in GROUPS if begun[group.slug]]
+    return ["", "Omitted, since less than half of the runs are done:", "", *lines] if lines else []
 
 
 def complete(records: Records, failures: Records) -> Records:
