@@ -78,3 +78,12 @@ def test_validation_points_need_the_targets_of_the_data(targets, message):
     x, y = noisy(20, 0)
     with pytest.raises(ValueError, match=message):
         attach(nn.Linear(4, 2), Batch(x, y), validation=Batch(x[:9], targets), **OPTIONS | {"steps": 1})
+
+
+def test_without_validation_points_a_warning_says_what_is_at_risk(recwarn):
+    x, y = noisy(40, 0)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    attach(network, Batch(x, y), validation=Batch(*noisy(20, 1)), generator=seeded(), **OPTIONS | {"steps": 1})
+    assert not [each for each in recwarn if "validation" in str(each.message)]
+    with pytest.warns(UserWarning, match="which are too small if the network was trained on these points; pass"):
+        attach(network, Batch(x, y), generator=seeded(), **OPTIONS | {"steps": 1})

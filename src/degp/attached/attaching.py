@@ -1,5 +1,6 @@
 """The one call: from a trained network and data to heads that predict with uncertainty."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -61,7 +62,8 @@ def attach(
             return a tensor or a record with `logits`, as models of transformers do.
         data: a DataLoader, a Dataset, a `Batch` or an iterable of batches; integer targets are classes.
         validation: points that the network was not trained on, in any form that `data` may have; noise variances, or
-            the temperature, are fitted on them. Needed where the network was trained on `data`.
+            the temperature, are fitted on them. Needed where the network was trained on `data`; without them a warning
+            says so.
         layer: the name of the layer to replace, with all that follows it; by default the last linear one, where the
             network's outputs depend on it alone.
         classes: their number, where labels are for another task than the network's own, or the last are missing, or
@@ -80,6 +82,8 @@ def attach(
     _require_at_least(1, width=width, components=components, steps=steps, batch_size=batch_size)
     device = _device(network)
     _require_generator_on(device, generator)
+    if validation is None:
+        _warn_of_seen_points()
     batches = batches_of(data, device=device)
     first = _first(batches)
     network = callable_with(network, first.inputs)
@@ -111,6 +115,14 @@ def attach(
     )
     ensemble.execution = heads.execution
     return Attached(ensemble.eval(), method.requires_grad_(False), last.name, scales)
+
+
+def _warn_of_seen_points() -> None:
+    warnings.warn(
+        "without validation points, uncertainty is judged by the errors on data, which are too small if the network was "
+        "trained on these points; pass points that it has not seen as validation",
+        stacklevel=3,
+    )
 
 
 def _require_network(network: object) -> None:
