@@ -119,8 +119,8 @@ def attach(
 
 def _warn_of_seen_points() -> None:
     warnings.warn(
-        "without validation points, uncertainty is judged by the errors on data, which are too small if the network was "
-        "trained on these points; pass points that it has not seen as validation",
+        "without validation points, uncertainty is judged by the errors on data, which are too small if the network "
+        "was trained on these points; pass points that it has not seen as validation",
         stacklevel=3,
     )
 
