@@ -29,7 +29,14 @@ def context_images(count: int = 32) -> Combined:
 
 @dataclass(frozen=True)
 class PatchShuffle:
-    """Images of the batch cut into `grid` × `grid` patches, in random order: textures without the object."""
+    """Images of the batch cut into `grid` × `grid` patches, in random order: textures without the object.
+
+    Example:
+        >>> images = torch.rand(16, 3, 32, 32)
+        >>> shuffled = PatchShuffle(8, grid=4)(images, generator=torch.Generator().manual_seed(0))
+        >>> shuffled.shape, bool(torch.isin(shuffled, images).all())  # the same pixels, elsewhere
+        (torch.Size([8, 3, 32, 32]), True)
+    """
 
     count: int
     grid: int = 4
@@ -60,6 +67,12 @@ class SmoothNoise:
     """Coloured noise from coarse to fine: Σ_g w_g upsampled N(0, 1) on g × g cells, per channel.
 
     With the batch's mean and standard deviation of each channel, within its range; the weights w are random, per image.
+
+    Example:
+        >>> images = torch.rand(16, 3, 32, 32)
+        >>> noise = SmoothNoise(8)(images, generator=torch.Generator().manual_seed(0))
+        >>> noise.shape, bool(noise.max() <= images.max())
+        (torch.Size([8, 3, 32, 32]), True)
     """
 
     count: int
@@ -88,6 +101,11 @@ class ChannelMix:
     """u R x + (1 − u) x': an image with its channels mixed by random unit vectors R, blended with another image.
 
     u is uniform between ½ and 1. Hues change, and no scaling of brightness, contrast or saturation gives the same.
+
+    Example:
+        >>> images = torch.rand(16, 3, 32, 32)
+        >>> ChannelMix(8)(images, generator=torch.Generator().manual_seed(0)).shape
+        torch.Size([8, 3, 32, 32])
     """
 
     count: int

@@ -34,7 +34,15 @@ RECOMPILE_LIMIT = 256  # forms of a function that torch.compile keeps; at its de
 
 @dataclass(frozen=True)
 class Trained:
-    """An ensemble with the recipe, the seed and the method that it was trained by."""
+    """An ensemble with the recipe, the seed and the method that it was trained by.
+
+    Example:
+        >>> from degp.vision import PriorNetworks
+        >>> recipe = Recipe(lenet, PriorNetworks(lenet_features), ((0.5,), (0.5,)), method="de", members=2, epochs=1)
+        >>> trained = train(recipe, Batch(torch.zeros(8, 1, 28, 28).byte(), torch.arange(8)), seed=0, progress=False)
+        >>> trained.seed, len(trained.history), len(trained.ensemble)
+        (0, 1, 2)
+    """
 
     recipe: Recipe
     seed: int
@@ -124,7 +132,14 @@ def train(
 
 
 def weight_norm(ensemble: Ensemble) -> float:
-    """Mean over the members of ‖wᵢ‖, over all weights with a prior; BatchNorm has none, a backbone counts for each."""
+    """Mean over the members of ‖wᵢ‖, over all weights with a prior; BatchNorm has none, a backbone counts for each.
+
+    Example:
+        >>> for parameter in ensemble.parameters():
+        ...     _ = torch.nn.init.ones_(parameter)
+        >>> round(weight_norm(ensemble), 3)  # √33: each member has 33 weights
+        5.745
+    """
     own = range(len(ensemble))[ensemble.mesh.block(len(ensemble))]  # of several ranks, this one's members
     squares = torch.zeros(len(own), device=next(ensemble.parameters()).device)
     for part in ensemble.parts():

@@ -48,7 +48,14 @@ def ood_scores(
 
 
 def error_curve(test: ClassPredictive, labels: Int[Tensor, "N"], ood: ClassPredictive) -> ErrorUncertaintyCurve:
-    """Error rate of accepted points against the threshold on normalised mutual information; OOD points are errors."""
+    """Error rate of accepted points against the threshold on normalised mutual information; OOD points are errors.
+
+    Example:
+        >>> outputs = torch.tensor([[[4.0, 0.0], [4.0, 0.0]], [[4.0, 0.0], [0.0, 4.0]]])  # two members, two images
+        >>> test, ood = (Categorical().mixture(outputs[:, n : n + 1]) for n in range(2))
+        >>> error_curve(test, torch.tensor([0]), ood).error[[50, 100]]  # up to 50 % and 100 % of the largest
+        tensor([0.0000, 0.5000], dtype=torch.float64)
+    """
     return metrics.error_versus_uncertainty(
         _uncertainties(test)["mi"], _errors(test, labels), _uncertainties(ood)["mi"]
     )

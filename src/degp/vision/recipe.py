@@ -30,7 +30,13 @@ Light = Callable[[nn.Module, int, torch.Generator], Ensemble]
 
 @dataclass(frozen=True)
 class Cosine:
-    """½ (1 + cos πe/E) in epoch e = 0, 1, … of E."""
+    """½ (1 + cos πe/E) in epoch e = 0, 1, … of E.
+
+    Example:
+        >>> schedule = Cosine()
+        >>> [round(schedule(epoch, 4), 2) for epoch in range(4)]
+        [1.0, 0.85, 0.5, 0.15]
+    """
 
     def __call__(self, epoch: int, epochs: int) -> float:
         return 0.5 * (1 + math.cos(math.pi * epoch / epochs))
@@ -38,7 +44,13 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Milestones:
-    """Multiplied by `factor` at each of these fractions of the epochs."""
+    """Multiplied by `factor` at each of these fractions of the epochs.
+
+    Example:
+        >>> schedule = Milestones((0.5, 0.75), 0.1)
+        >>> [round(schedule(epoch, 4), 2) for epoch in range(4)]
+        [1.0, 1.0, 0.1, 0.01]
+    """
 
     shares: tuple[float, ...] = (0.5, 0.75)
     factor: float = 0.1

@@ -35,7 +35,12 @@ def save_members(trained: Trained, folder: Path | str) -> Path:
 
 
 def has_members(folder: Path | str) -> bool:
-    """Whether `save_members` has written to this folder."""
+    """Whether `save_members` has written to this folder.
+
+    Example:
+        >>> has_members("run")  # True after save_members(trained, "run")
+        False
+    """
     return (Path(folder) / WEIGHTS).is_file()
 
 

@@ -25,6 +25,11 @@ class Group:
         alone: whether there is nobody to send to, and collective operations do nothing; set it to False to make a group
             of one send to itself, which shows on one GPU what many would do.
         sent: bytes of tensors this rank has sent, assuming the algorithms that send least. theory/distributed.md (5)
+
+    Example:
+        >>> group = Group()  # of one rank; `start` returns a mesh with groups of all ranks
+        >>> group.gather(torch.zeros(2)), group.sent
+        ([tensor([0., 0.])], 0.0)
     """
 
     def __init__(self, handle: dist.ProcessGroup | None = None) -> None:

@@ -52,6 +52,12 @@ def loopback(device: torch.device | str) -> Mesh:
     """The mesh of one rank that sends its messages to itself: for tests, and to time on one GPU what many would send.
 
     Joins a process group of one, unless there is one already; end it by `torch.distributed.destroy_process_group()`.
+
+    Example:
+        >>> mesh = loopback("cpu")
+        >>> ensemble.split(mesh)(data.inputs).shape
+        torch.Size([3, 24, 1])
+        >>> torch.distributed.destroy_process_group()
     """
     own = torch.device(device)
     if not dist.is_initialized():
@@ -63,7 +69,13 @@ def loopback(device: torch.device | str) -> Mesh:
 
 
 def launched() -> tuple[int, int]:
-    """(this rank's number, how many `torchrun` started), known before they join; (0, 1) without `torchrun`."""
+    """(this rank's number, how many `torchrun` started), known before they join; (0, 1) without `torchrun`.
+
+    Example:
+        >>> rank, ranks = launched()
+        >>> f"rank {rank} of {ranks}"
+        'rank 0 of 1'
+    """
     if "RANK" not in os.environ:
         return 0, 1
     return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", 1))

@@ -22,6 +22,11 @@ class Mesh:
         replicas: the D ranks that own the same members as this one, and see other parts of each batch.
         members: the K ranks that own the other blocks, and see the same part of each batch.
         device: where this rank computes.
+
+    Example:
+        >>> mesh = Mesh()  # as from `start` without torchrun
+        >>> mesh.block(10), mesh.is_first
+        (slice(0, 10, None), True)
     """
 
     def __init__(

@@ -27,6 +27,11 @@ class Choice:
         execution: the strategy.
         milliseconds: per forward and backward pass of each strategy that works, by name; empty if chosen by rule.
         refused: why the other strategies do not work, by name.
+
+    Example:
+        >>> choice = ensemble.choose_execution(data.inputs)
+        >>> choice.execution, str(choice)
+        (Vmap(name='vmap'), 'members run by vmap')
     """
 
     execution: Execution
@@ -46,6 +51,12 @@ def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, input
     On a GPU convolutional members run grouped, and compiled in training, where the architecture allows it. Elsewhere
     they run by the fastest strategy on these inputs: some machines run convolutions faster one member at a time. Other
     members run by vmap if it supports them, so that seeded runs repeat bit-for-bit, else in a loop.
+
+    Example:
+        >>> networks = [mlp(2, [8], 1) for _ in range(3)]
+        >>> parameters, buffers = torch.func.stack_module_state(networks)
+        >>> print(strategy_for(networks[0], parameters, buffers, data.inputs))
+        members run by vmap
     """
     if not _has_convolutions(module):
         return Choice(workable(module, parameters, buffers, inputs), {})
@@ -56,7 +67,13 @@ def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, input
 
 
 def prior_strategy(features: nn.Module, device: torch.device) -> Execution:
-    """The strategy for S random feature networks, which need no gradient: grouped where they have convolutions."""
+    """The strategy for S random feature networks, which need no gradient: grouped where they have convolutions.
+
+    Example:
+        >>> cpu = torch.device("cpu")
+        >>> prior_strategy(lenet_features(), cpu), prior_strategy(mlp_features(2, [8]), cpu)
+        (Grouped(name='grouped'), Vmap(name='vmap'))
+    """
     if not _has_convolutions(features) or dict(features.named_buffers()) or not _is_groupable(features):
         return Vmap()
     return Compiled(Grouped()) if device.type == "cuda" else Grouped()
@@ -75,14 +92,26 @@ def _is_groupable(module: nn.Module) -> bool:
 
 
 def candidates_for(inputs: Inputs) -> tuple[Execution, ...]:
-    """Strategies worth measuring on the inputs' device; compiled ones on a GPU only."""
+    """Strategies worth measuring on the inputs' device; compiled ones on a GPU only.
+
+    Example:
+        >>> [strategy.name for strategy in candidates_for(data.inputs)]  # on a CPU
+        ['vmap', 'loop', 'grouped']
+    """
     if device_of(inputs).type == "cuda":
         return Vmap(), Loop(), Grouped(), Compiled(Grouped()), Compiled(Vmap())
     return Vmap(), Loop(), Grouped()
 
 
 def workable(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> Execution:
-    """`Vmap` where it supports the network, else `Loop` with one warning that says why."""
+    """`Vmap` where it supports the network, else `Loop` with one warning that says why.
+
+    Example:
+        >>> networks = [mlp(2, [8], 1) for _ in range(3)]
+        >>> parameters, buffers = torch.func.stack_module_state(networks)
+        >>> workable(networks[0], parameters, buffers, data.inputs)
+        Vmap(name='vmap')
+    """
     with torch.no_grad(), kept_randomness(inputs):
         try:
             Vmap()(module, parameters, _copies(buffers), inputs)
@@ -109,6 +138,13 @@ def fastest(
     On a GPU a pass is timed as a CUDA graph where it can be captured, as in training. Candidates that fail, or do not
     fit into memory, are refused. An earlier candidate is kept unless a later one is faster by `margin`, so that ties
     always fall the same way. Buffers, gradients and the random state stay as they are.
+
+    Example:
+        >>> networks = [mlp(2, [8], 1) for _ in range(3)]
+        >>> parameters, buffers = torch.func.stack_module_state(networks)
+        >>> choice = fastest(networks[0], parameters, buffers, data.inputs)
+        >>> sorted(choice.milliseconds), choice.refused
+        (['grouped', 'loop', 'vmap'], {})
     """
     passes: dict[str, Callable[[], None]] = {}
     working, refused = [], {}
@@ -182,5 +218,13 @@ def _copies(buffers: Tensors) -> Tensors:
 
 
 def kept_randomness(inputs: Inputs) -> AbstractContextManager[None]:
-    """A block that leaves torch's own random state, on the CPU and on the inputs' device, unchanged."""
+    """A block that leaves torch's own random state, on the CPU and on the inputs' device, unchanged.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with kept_randomness(data.inputs):
+        ...     noise = torch.randn(3)
+        >>> torch.get_rng_state().equal(before)
+        True
+    """
     return torch.random.fork_rng([device_of(inputs)] if device_of(inputs).type == "cuda" else [])

@@ -21,7 +21,13 @@ _compiled: "WeakKeyDictionary[nn.Module, dict[str, Callable[..., Tensor]]]" = We
 
 @dataclass(frozen=True)
 class Compiled:
-    """Another strategy, compiled for each new shape of inputs, which takes up to a minute per shape."""
+    """Another strategy, compiled for each new shape of inputs, which takes up to a minute per shape.
+
+    Example:
+        >>> ensemble.execution = Compiled(Grouped())
+        >>> ensemble.execution.name
+        'compiled grouped'
+    """
 
     strategy: Execution
 
@@ -44,6 +50,11 @@ class CompiledForTraining:
     """A strategy compiled in training, where all batches have one shape, and plain in evaluation.
 
     In evaluation every new number of inputs would be compiled again, which takes longer than the evaluation.
+
+    Example:
+        >>> ensemble.execution = CompiledForTraining(Grouped())
+        >>> ensemble.execution.name
+        'grouped, compiled for training'
     """
 
     strategy: Execution

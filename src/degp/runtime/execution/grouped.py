@@ -27,7 +27,15 @@ __all__ = ["Grouped", "Layout", "NotGroupable", "Program", "grouped_program"]
 
 
 class NotGroupable(TypeError):
-    """A network has an operation without a grouped form; the message says which."""
+    """A network has an operation without a grouped form; the message says which.
+
+    Example:
+        >>> try:
+        ...     grouped_program(nn.Sequential(nn.Embedding(5, 2), nn.Flatten()))
+        ... except NotGroupable as reason:
+        ...     print(reason)
+        there is no grouped form of Embedding
+    """
 
 
 class Layout(Enum):
@@ -40,7 +48,13 @@ class Layout(Enum):
 
 @dataclass(frozen=True)
 class Grouped:
-    """All members in one pass, as groups of channels; raises `NotGroupable` where an operation has no such form."""
+    """All members in one pass, as groups of channels; raises `NotGroupable` where an operation has no such form.
+
+    Example:
+        >>> ensemble.execution = Grouped()
+        >>> ensemble(data.inputs).shape
+        torch.Size([3, 24, 1])
+    """
 
     name: str = "grouped"
 
@@ -70,7 +84,14 @@ _programs: "WeakKeyDictionary[nn.Module, Program]" = WeakKeyDictionary()
 
 
 def grouped_program(module: nn.Module) -> Program:
-    """The grouped form of a network, made once; raises `NotGroupable` where there is none."""
+    """The grouped form of a network, made once; raises `NotGroupable` where there is none.
+
+    Example:
+        >>> networks = [lenet(), lenet()]
+        >>> parameters, buffers = torch.func.stack_module_state(networks)
+        >>> grouped_program(networks[0])(parameters, buffers, torch.zeros(5, 1, 28, 28)).shape
+        torch.Size([2, 5, 10])
+    """
     if module not in _programs:
         _programs[module] = _translate(module)
     return _programs[module]

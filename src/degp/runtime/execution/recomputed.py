@@ -20,6 +20,10 @@ class Recomputed:
     All M outputs exist before the first gradient is needed, so that losses may couple the members; then each member
     runs again for the gradient of its own outputs. Dropout repeats its draws, and BatchNorm's running statistics are
     updated once.
+
+    Example:
+        >>> ensemble.execution = Recomputed()
+        >>> batch_loss(ensemble, batch, method).total.backward()
     """
 
     name: str = "recomputed"

@@ -22,6 +22,13 @@ class Execution(Protocol):
     """An execution strategy: evaluates one architecture under M stacked sets of parameters and buffers.
 
     Buffers (BatchNorm's running statistics) are updated in place, exactly as M separate modules would update theirs.
+
+    Example:
+        >>> networks = [mlp(2, [8], 1) for _ in range(3)]
+        >>> parameters, buffers = torch.func.stack_module_state(networks)
+        >>> strategy: Execution = Loop()
+        >>> strategy(networks[0], parameters, buffers, data.inputs).shape
+        torch.Size([3, 24, 1])
     """
 
     @property
@@ -74,7 +81,12 @@ class Loop:
 
 
 def one_tensor(outputs: Any) -> Tensor:
-    """A member's outputs; TypeError where they are not a single tensor."""
+    """A member's outputs; TypeError where they are not a single tensor.
+
+    Example:
+        >>> one_tensor(mlp(2, [8], 1)(data.inputs)).shape
+        torch.Size([24, 1])
+    """
     if not isinstance(outputs, Tensor):
         raise TypeError(
             f"a network must return one tensor, but it returns a {type(outputs).__name__}; wrap it as "
