@@ -22,7 +22,13 @@ Inputs = Any  # a tensor (N, …), or a tree of them: {"tokens": (N, T), "mask":
 
 
 def as_inputs(inputs: Inputs) -> Inputs:
-    """The same inputs, a dictionary-like object such as a tokeniser's `BatchEncoding` as a plain dictionary."""
+    """The same inputs, a dictionary-like object such as a tokeniser's `BatchEncoding` as a plain dictionary.
+
+    Example:
+        >>> from collections import UserDict
+        >>> as_inputs(UserDict(tokens=torch.zeros(1, 2)))
+        {'tokens': tensor([[0., 0.]])}
+    """
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
 
 
@@ -89,5 +95,10 @@ def join_points(parts: Sequence[Inputs]) -> Inputs:
 
 
 def device_of(inputs: Inputs) -> torch.device:
-    """Where the tensors are."""
+    """Where the tensors are.
+
+    Example:
+        >>> device_of({"tokens": torch.zeros(4, 7), "mask": torch.ones(4, 7)})
+        device(type='cpu')
+    """
     return tensors_of(inputs)[0].device

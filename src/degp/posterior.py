@@ -20,7 +20,13 @@ def _require_positive(epsilon: float) -> None:
 
 @runtime_checkable
 class Nugget(Protocol):
-    """A rule for λ, which makes the covariance regular: from the deviations A to one value or one per entry."""
+    """A rule for λ, which makes the covariance regular: from the deviations A to one value or one per entry.
+
+    Example:
+        >>> largest: Nugget = lambda deviations: 0.1 * deviations.square().sum(0).max()
+        >>> ensemble_posterior(torch.tensor([[[0.0]], [[2.0]]]), diagonal=largest).variance()
+        tensor([[1.1000]])
+    """
 
     def __call__(self, deviations: Float[Tensor, "M N C"]) -> Float[Tensor, "N C"] | Float[Tensor, ""]: ...
 

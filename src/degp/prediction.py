@@ -46,7 +46,12 @@ def predict(
 
 @torch.no_grad()
 def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
-    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode."""
+    """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode.
+
+    Example:
+        >>> evaluate(ensemble, data.inputs, batch_size=16).shape
+        torch.Size([3, 24, 1])
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size is a number of points and must be at least 1, but it is {batch_size}")
     inputs = as_inputs(inputs)

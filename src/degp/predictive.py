@@ -19,7 +19,14 @@ Entropy = Callable[[Float[Tensor, "... N C"]], Float[Tensor, "... N"]]
 
 @runtime_checkable
 class Predictive(Protocol):
-    """A prediction for N points with its uncertainty decomposed: variances for real targets, nats for classes."""
+    """A prediction for N points with its uncertainty decomposed: variances for real targets, nats for classes.
+
+    Example:
+        >>> outputs = torch.randn(10, 4, 3)
+        >>> regression, classes = Gaussian(variance=0.1).mixture(outputs), Categorical().mixture(outputs)
+        >>> regression.epistemic.shape, classes.epistemic.shape
+        (torch.Size([4, 3]), torch.Size([4]))
+    """
 
     @property
     def epistemic(self) -> Float[Tensor, "N *C"]:

@@ -26,6 +26,11 @@ class Prepared:
         measurement: X_ν, the measurement points.
         gram_root: L with LLᵀ = K_p on the points of the divergence, jitter included.
         gram_root_inverse: L⁻¹.
+
+    Example:
+        >>> prepared = method.prepare(batch.inputs)
+        >>> prepared.gram_root.shape, len(prepared.measurement)
+        (torch.Size([8, 8]), 0)
     """
 
     measurement: Inputs
@@ -48,6 +53,12 @@ class Method(Protocol):
     """How an ensemble is trained, and its predictive distribution of new targets.
 
     The methods here are `nn.Module`s: the parameters of likelihood and prior train, move and are saved with them.
+
+    Example:
+        >>> prepared = method.prepare(batch.inputs)
+        >>> outputs = ensemble.joint_outputs(batch.inputs, prepared.measurement)
+        >>> method.loss(outputs, ensemble, batch, prepared).total.backward()
+        >>> prediction = method.predictive(ensemble(data.inputs))
     """
 
     @property
@@ -105,7 +116,15 @@ class Method(Protocol):
 
 
 def require_method(method: object) -> None:
-    """Raises TypeError for what is no method, such as its name."""
+    """Raises TypeError for what is no method, such as its name.
+
+    Example:
+        >>> try:
+        ...     require_method("DE-GP")
+        ... except TypeError as error:
+        ...     print(str(error).split(",")[0])
+        a method must be a value such as degp.methods.de(degp.Gaussian())
+    """
     if isinstance(method, type) or not isinstance(method, Method):
         raise TypeError(
             f"a method must be a value such as degp.methods.de(degp.Gaussian()), which knows its likelihood, but it is "

@@ -37,6 +37,13 @@ class DEGP(nn.Module):
         domain: the points of the divergence: the batch and the measurement points, or these alone.
         penalty: on the weights, β times the energy of a `WeightPrior`; none is β = 0.
         epsilon: ε, λ and the prior's jitter as shares of the mean variance of q and of p.
+
+    Example:
+        >>> penalty = WeightPenalty(WeightPrior(), 0.1)
+        >>> functional = DEGP(Gaussian(variance=0.1), NNGP(depth=2), alpha=0.5, penalty=penalty)
+        >>> batch_loss(ensemble, batch, functional).total.backward()
+        >>> functional.predictive(ensemble(data.inputs)).mean.shape
+        torch.Size([24, 1])
     """
 
     def __init__(

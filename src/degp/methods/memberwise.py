@@ -24,6 +24,12 @@ class Memberwise(nn.Module):
 
     The weight ω of a point is 1 unless the batch has `weights`.
     New targets follow the mixture of the members, each with probability 1/M.        theory/prediction.md (4)
+
+    Example:
+        >>> independent = Memberwise(Gaussian(variance=0.1), WeightPenalty(WeightPrior(), 0.5))
+        >>> batch_loss(ensemble, batch, independent).total.backward()
+        >>> independent.predictive(ensemble(data.inputs)).mean.shape
+        torch.Size([24, 1])
     """
 
     epsilon = 0.0

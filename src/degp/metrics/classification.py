@@ -26,7 +26,13 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityCurve:
-    """Mean confidence, accuracy and number of points of each confidence bin; the means are NaN in an empty bin."""
+    """Mean confidence, accuracy and number of points of each confidence bin; the means are NaN in an empty bin.
+
+    Example:
+        >>> curve = reliability_curve(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]), num_bins=2)
+        >>> curve.count
+        tensor([0, 2])
+    """
 
     confidence: Float[Tensor, "bins"]
     accuracy: Float[Tensor, "bins"]

@@ -28,7 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverageCurve:
-    """Mean error (`risk`) of the k most certain of N points, and the `coverage` k/N, for k = 1, …, N."""
+    """Mean error (`risk`) of the k most certain of N points, and the `coverage` k/N, for k = 1, …, N.
+
+    Example:
+        >>> curve = risk_coverage_curve(torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([False, False, False, True]))
+        >>> curve.coverage[curve.risk < 0.1].max()
+        tensor(0.7500, dtype=torch.float64)
+    """
 
     coverage: Float[Tensor, "N"]
     risk: Float[Tensor, "N"]
@@ -36,7 +42,14 @@ class RiskCoverageCurve:
 
 @dataclass(frozen=True, eq=False)
 class ErrorUncertaintyCurve:
-    """For each threshold on the normalised uncertainty, how many points are kept, and their error rate (else NaN)."""
+    """For each threshold on the normalised uncertainty, how many points are kept, and their error rate (else NaN).
+
+    Example:
+        >>> uncertainty, errors = torch.tensor([0.1, 0.2, 0.8]), torch.tensor([False, False, True])
+        >>> curve = error_versus_uncertainty(uncertainty, errors, torch.tensor([0.9, 1.0]), num_thresholds=3)
+        >>> curve.kept
+        tensor([0, 2, 5])
+    """
 
     threshold: Float[Tensor, "thresholds"]
     error: Float[Tensor, "thresholds"]

@@ -33,7 +33,14 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class CalibrationCurve:
-    """For each expected level p, the observed fraction of targets inside the central interval of probability p."""
+    """For each expected level p, the observed fraction of targets inside the central interval of probability p.
+
+    Example:
+        >>> targets = torch.tensor([[-2.0], [-0.5], [0.5], [2.0]])
+        >>> curve = calibration_curve(torch.zeros(4, 1), torch.ones(4, 1), targets, num_levels=3)
+        >>> curve.observed
+        tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
+    """
 
     expected: Float[Tensor, "levels"]
     observed: Float[Tensor, "levels"]

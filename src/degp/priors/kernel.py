@@ -16,7 +16,13 @@ Kernel = Callable[[Inputs, Inputs], Float[Tensor, "N K"]]
 
 @runtime_checkable
 class Prior(Protocol):
-    """p(f) = GP(0, k_p ⊗ I_C): gives the kernel k_p of one step."""
+    """p(f) = GP(0, k_p ⊗ I_C): gives the kernel k_p of one step.
+
+    Example:
+        >>> kernel = NNGP(depth=2).kernel()
+        >>> kernel(data.inputs, batch.inputs).shape
+        torch.Size([24, 8])
+    """
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
         """k_p: the same at every call for a fixed prior, resampled for one that is estimated."""

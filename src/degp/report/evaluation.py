@@ -110,6 +110,13 @@ def evaluate_classification(
         labels: index of the true class, (N,).
         class_names: one per column of the probabilities.
         resamples: as in `evaluate_regression`, like `extremes`, `findings` and `tick`.
+
+    Example:
+        >>> p, labels = torch.tensor([[0.9, 0.1], [0.3, 0.7]]).repeat(50, 1), torch.tensor([0, 1, 0, 0]).repeat(25)
+        >>> epistemic, generator = torch.full((100,), 0.05), torch.Generator().manual_seed(0)
+        >>> evaluation = evaluate_classification(p, epistemic, labels, ["no", "yes"], generator=generator)
+        >>> evaluation["metrics"]["accuracy"]["value"]
+        0.75
     """
     data = class_predictions(probabilities, epistemic, labels)
     names = _names(class_names, data.probabilities.shape[1])

@@ -129,7 +129,13 @@ def panels(rows: int, columns: int, *, width: float = 3.2, height: float = 2.6, 
 
 
 def plain_ticks(axis: Any) -> None:
-    """Ticks of a logarithmic axis as plain numbers, 0.5 or 20, instead of powers of ten."""
+    """Ticks of a logarithmic axis as plain numbers, 0.5 or 20, instead of powers of ten.
+
+    Example:
+        >>> figure, grid = panels(1, 1)
+        >>> line = grid[0, 0].semilogx([0.5, 20], [1, 2])
+        >>> plain_ticks(grid[0, 0].xaxis)
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = sorted(axis.get_view_interval())
@@ -139,7 +145,13 @@ def plain_ticks(axis: Any) -> None:
 
 
 def legend_below(figure: "Figure", grid: Any, note: str = "") -> None:
-    """One legend for all panels, below them, with a line that says what bands and dots are."""
+    """One legend for all panels, below them, with a line that says what bands and dots are.
+
+    Example:
+        >>> figure, grid = panels(1, 2)
+        >>> lines = [axes.plot([1, 2], label=name, **look(name)) for axes, name in zip(grid.flat, ["DE", "DE-GP"])]
+        >>> legend_below(figure, grid, "mean of five seeds")
+    """
     entries = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     style: dict[str, Any] = {"loc": "outside lower center", "fontsize": 9, "frameon": False}
     style |= {"title": note, "title_fontsize": 8.5} if note else {}
@@ -161,7 +173,13 @@ class Band:
 
 
 def draw_band(axes: "Axes", band: Band, data: tuple[Tensor, Tensor], *, colour: str = COLOURS["DE-GP"]) -> None:
-    """Draws the mean, one and two standard deviations around it, the members as thin lines and the data as dots."""
+    """Draws the mean, one and two standard deviations around it, the members as thin lines and the data as dots.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 50)
+        >>> figure, grid = panels(1, 1)
+        >>> draw_band(grid[0, 0], Band(x, mean=x.sin(), std=0.1 + 0.2 * x.abs()), data=(x[::10], x[::10].sin()))
+    """
     x = band.inputs.numpy()
     mean, std = band.mean.numpy(), band.std.numpy()
     for width, alpha in ((2, 0.15), (1, 0.25)):
@@ -224,7 +242,13 @@ def _band_legend(figure: "Figure", *, members: bool) -> None:
 
 
 def save_figure(figure: "Figure", path: Path | str, *, dpi: int = 150) -> Path:
-    """Saves a figure atomically and closes it."""
+    """Saves a figure atomically and closes it.
+
+    Example:
+        >>> figure, grid = panels(1, 2)
+        >>> save_figure(figure, "curves.png").name
+        'curves.png'
+    """
     import matplotlib.pyplot as plt
 
     path = Path(path)

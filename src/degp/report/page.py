@@ -44,6 +44,12 @@ def render_page(
         baseline_note: a sentence about the baselines, under the metrics.
         rows: `rows[i]` holds the values of test row i by column name; the rows listed on the page must be present.
         provenance: versions, hardware and commit; by default those of `environment`.
+
+    Example:
+        >>> from degp.report import evaluate_regression
+        >>> columns = torch.zeros(50), torch.full((50,), 0.2), torch.ones(50), torch.linspace(-2, 2, 50)
+        >>> evaluation = evaluate_regression(*columns, resamples=50, generator=torch.Generator().manual_seed(0))
+        >>> page = render_page(evaluation, data_summary={"rows": 50}, title="Yield", path="report.html")
     """
     baselines = baselines or {}
     for name, baseline in baselines.items():

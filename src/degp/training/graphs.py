@@ -26,6 +26,12 @@ def adam(parameters: Sequence[nn.Parameter], rate: float, *, fused: bool = False
 
     Args:
         fused: on a CPU, update each tensor in one pass: a fifth of the time where there are millions of parameters.
+
+    Example:
+        >>> from degp.training import fit
+        >>> optimizer = adam(list(ensemble.parameters()), 1e-2)
+        >>> fit(ensemble, data, method, epochs=2, batch_size=8, optimizer=optimizer).last["step"]
+        6
     """
     device = parameters[0].device
     if device.type != "cuda":

@@ -10,7 +10,13 @@ Record = dict[str, Any]
 
 
 class Ending(StrEnum):
-    """Why a run ended."""
+    """Why a run ended.
+
+    Example:
+        >>> from degp.training import fit
+        >>> fit(ensemble, data, method, epochs=2).ending is Ending.COMPLETE
+        True
+    """
 
     COMPLETE = "complete"  # all epochs of the plan are done
     CONVERGED = "converged"  # early stopping

@@ -33,7 +33,17 @@ __all__ = [
 
 
 class NonFiniteLossError(FloatingPointError):
-    """The loss was NaN or infinite; the weights are those before the step."""
+    """The loss was NaN or infinite; the weights are those before the step.
+
+    Example:
+        >>> from degp.training import fit
+        >>> optimizer = torch.optim.SGD(ensemble.parameters(), lr=1e30)
+        >>> try:
+        ...     history = fit(ensemble, data, method, epochs=9, optimizer=optimizer)
+        ... except NonFiniteLossError as error:
+        ...     print(str(error).split("; ")[-1])
+        try a smaller learning rate
+    """
 
     advice = "try a smaller learning rate"
 
@@ -60,7 +70,14 @@ class Best:
 
 @dataclass
 class TrainState:
-    """Everything that must be saved to resume a run exactly."""
+    """Everything that must be saved to resume a run exactly.
+
+    Example:
+        >>> from degp.training import Checkpoints
+        >>> state = TrainState(ensemble, method, [torch.optim.Adam(ensemble.parameters())], [], torch.Generator())
+        >>> Checkpoints("run").save(state).name
+        'step-00000000-epoch-000000'
+    """
 
     ensemble: Ensemble
     method: Method

@@ -32,7 +32,12 @@ Advance = Callable[[Int[Tensor, "B"]], Loss]
 
 @runtime_checkable
 class Stepping(Protocol):
-    """Executes optimiser steps on rows of the training set."""
+    """Executes optimiser steps on rows of the training set.
+
+    Example:
+        >>> from degp.training import Plan, fit
+        >>> history = fit(ensemble, data, method, Plan(epochs=2, batch_size=8, stepping=Eager(accumulate=2)))
+    """
 
     @property
     def transform(self) -> Transform:
