@@ -33,7 +33,12 @@ NUM_DRAWS = 256
 
 
 def log_prob(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
-    """log p(y) per point."""
+    """log p(y) per point.
+
+    Example:
+        >>> log_prob(method.predictive(torch.zeros(3, 2, 1)), torch.tensor([[0.0], [0.5]]))
+        tensor([ 0.2324, -1.0176], dtype=torch.float64)
+    """
     assert isinstance(predictive, (RegressionPredictive, ClassPredictive))
     return predictive.log_prob(targets)
 
@@ -45,6 +50,10 @@ def calibrated_nll(
 
     While the noise variance is being learned it runs ahead of the fit or behind it. The delivered model is calibrated,
     so an epoch is scored by the calibrated NLL.
+
+    Example:
+        >>> calibrated_nll(method.predictive(torch.zeros(3, 2, 1)), torch.tensor([[0.5], [-0.5]]))
+        tensor([0.7275, 0.7275])
     """
     if not isinstance(predictive, RegressionPredictive):
         return -log_prob(predictive, targets)
@@ -86,6 +95,13 @@ def calibrate_cautiously(
 
     The same points have selected the epoch, so their errors are optimistic; the noise learned in training is the better
     estimate unless there are many of them. A noise variance that must rise rises at once.
+
+    Example:
+        >>> outputs, targets = torch.zeros(3, 4, 1), torch.full((4, 1), 0.5)
+        >>> round(calibrate(with_likelihood(method, Gaussian(variance=1.0)), outputs, targets), 2)
+        0.25
+        >>> round(calibrate_cautiously(with_likelihood(method, Gaussian(variance=1.0)), outputs, targets), 2)
+        1.0
     """
     nll = _nll_by_log_factor(method, outputs, targets, weights)
     if not _is_regression(method, outputs):
@@ -99,7 +115,13 @@ def calibrate_cautiously(
 
 
 def first_within_one_error(nll: Float[Tensor, "V N"]) -> int:
-    """The first variant within one standard error of the best, by paired differences; list simpler ones first."""
+    """The first variant within one standard error of the best, by paired differences; list simpler ones first.
+
+    Example:
+        >>> simple, flexible = torch.tensor([0.50, 0.44, 0.50, 0.46]), torch.tensor([0.46, 0.48, 0.47, 0.47])
+        >>> first_within_one_error(torch.stack([simple, flexible]))
+        0
+    """
     difference = nll - nll[int(nll.mean(1).argmin())]
     error = difference.std(1, correction=0) / max(nll.shape[1] - 1, 1) ** 0.5
     return int((difference.mean(1) <= error).nonzero()[0])
@@ -121,7 +143,12 @@ def weighted_mean(values: Float[Tensor, "*V N"], weights: Float[Tensor, "N"] | N
 def smoothed_nll(
     probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"], weights: Float[Tensor, "N"] | None = None
 ) -> float:
-    """The weighted mean of `smoothed_nll_by_point`."""
+    """The weighted mean of `smoothed_nll_by_point`.
+
+    Example:
+        >>> round(smoothed_nll(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1])), 3)
+        0.463
+    """
     return float(weighted_mean(smoothed_nll_by_point(probabilities, labels, weights), weights))
 
 
@@ -131,6 +158,10 @@ def smoothed_nll_by_point(
     """−log p(y) per point, where a label is replaced by a random one with probability 1/(N + 1).
 
     N is the number of points, or the sum of their weights.
+
+    Example:
+        >>> smoothed_nll_by_point(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1]))
+        tensor([0.4716, 0.4542])
     """
     scores, doubt = probabilities.log(), 1 / (_count(labels, weights) + 1)
     own = scores.gather(1, labels.long()[:, None]).squeeze(1)

@@ -52,7 +52,14 @@ def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = 
 
 
 def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
-    """The largest difference of graph and estimator on random rows, in units of the target's std or in probability."""
+    """The largest difference of graph and estimator on random rows, in units of the target's std or in probability.
+
+    Example:
+        >>> model = DEGPClassifier(random_state=0).fit(X, y)
+        >>> path = export_onnx(model, "model.onnx")
+        >>> max_difference(model, path, rows=100, random=np.random.default_rng(0)) < 1e-4
+        True
+    """
     scaling, D = estimator.input_scaling_, estimator.embedding_.num_features
     features = np.array(scaling.mean[:D]) + np.array(scaling.std[:D]) * random.standard_normal((rows, D))
     outputs, encoded = run_onnx(path, features), EncodedRows(features, estimator.preprocessing_)

@@ -26,7 +26,14 @@ __all__ = [
 
 
 class NumericalWarning(UserWarning):
-    """A result was changed to keep it computable; the message says by how much."""
+    """A result was changed to keep it computable; the message says by how much.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore", NumericalWarning)
+        ...     root = cholesky(torch.ones(2, 2))
+    """
 
 
 class LowRankGaussian:

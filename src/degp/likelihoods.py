@@ -20,7 +20,13 @@ LOG_2PI = math.log(2 * math.pi)
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """What methods need of a likelihood; every one here is an `nn.Module` with its own parameters."""
+    """What methods need of a likelihood; every one here is an `nn.Module` with its own parameters.
+
+    Example:
+        >>> likelihood: Likelihood = Categorical()
+        >>> likelihood.log_prob(torch.zeros(5, 2, 4), torch.tensor([0, 3])).shape
+        torch.Size([5, 2])
+    """
 
     def check(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
         """Raises ValueError where shape or dtype of the targets do not fit the number of outputs; reads no values."""

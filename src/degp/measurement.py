@@ -26,7 +26,14 @@ __all__ = [
 
 @runtime_checkable
 class MeasurementSampler(Protocol):
-    """Draws K measurement points for one step, given the batch's inputs; any function of this form will do."""
+    """Draws K measurement points for one step, given the batch's inputs; any function of this form will do.
+
+    Example:
+        >>> def nearby(inputs, *, generator=None):
+        ...     return inputs + 0.1 * torch.randn(inputs.shape, generator=generator)
+        >>> Combined((nearby, UniformBox(-3.0, 3.0, count=16)))(torch.zeros(5, 2)).shape
+        torch.Size([21, 2])
+    """
 
     def __call__(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Inputs: ...
 
@@ -151,7 +158,13 @@ class Unlabelled(nn.Module):
 
 @runtime_checkable
 class Domain(Protocol):
-    """The points on which the divergence compares posterior and prior, among the batch and the measurement points."""
+    """The points on which the divergence compares posterior and prior, among the batch and the measurement points.
+
+    Example:
+        >>> domains: list[Domain] = [BatchAndMeasurement(), MeasurementAlone(), BatchPart(2)]
+        >>> [len(domain.points(torch.zeros(5, 2), torch.ones(3, 2))) for domain in domains]
+        [8, 3, 5]
+    """
 
     def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
         """The points themselves."""
@@ -164,7 +177,12 @@ class Domain(Protocol):
 
 @dataclass(frozen=True)
 class BatchAndMeasurement:
-    """X̃ = X_batch ∪ X_ν, as the evidence bound requires.        theory/objectives.md (5)"""
+    """X̃ = X_batch ∪ X_ν, as the evidence bound requires.        theory/objectives.md (5)
+
+    Example:
+        >>> BatchAndMeasurement().points(torch.zeros(5, 2), torch.ones(3, 2)).shape
+        torch.Size([8, 2])
+    """
 
     def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
         return join_points([inputs, measurement]) if count_points(measurement) else inputs

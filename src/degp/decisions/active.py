@@ -54,6 +54,11 @@ class Beliefs:
         predictive: the predictive distribution of their labels.
         factor: F, common to the labels.
         own: B, the variance of each label alone: its noise, and the white part of the posterior.
+
+    Example:
+        >>> state = beliefs(ensemble, data.inputs, method)
+        >>> state.factor.shape, state.own.shape
+        (torch.Size([3, 24, 1]), torch.Size([24, 1, 1]))
     """
 
     function: LowRankGaussian
@@ -127,7 +132,12 @@ def choose(
 
 
 def beliefs_of(model: DEGPRegressor | DEGPClassifier, inputs: Float[Tensor, "N D"]) -> Beliefs:
-    """The beliefs of a fitted estimator, for rows as its preprocessing computes them."""
+    """The beliefs of a fitted estimator, for rows as its preprocessing computes them.
+
+    Example:
+        >>> model = DEGPRegressor(random_state=0).fit(X, Y[:, 0])
+        >>> rows = variance_reduction(beliefs_of(model, X), 3)
+    """
     return beliefs(
         model.ensemble_,
         model.input_scaling_.apply(model.embedding_.apply(inputs.double())).to(model.device),
@@ -177,6 +187,12 @@ def greedy_information(
     Args:
         factor: F, in units of the noise.
         own: B, symmetric and at least the identity.
+
+    Example:
+        >>> factor, own = torch.tensor([[[2.0], [1.0], [0.0]]]), torch.ones(3, 1, 1)
+        >>> rows, gains = greedy_information(factor, own, count=2)
+        >>> rows.tolist(), [round(gain, 3) for gain in gains.tolist()]
+        ([0, 1], [0.805, 0.091])
     """
     return _greedy(factor, own, count, lambda V, G: 0.5 * torch.logdet(G))
 
@@ -188,6 +204,12 @@ def greedy_reduction(
 
     The gain of a point is tr Gₙ⁻¹VₙᵀQVₙ with Vₙ = W Fₙ and Q = Σₙ FₙFₙᵀ, and W and Gₙ as in `greedy_information`.
     O(M²C) per candidate and selected point; arguments as in `greedy_information`.
+
+    Example:
+        >>> factor, own = torch.tensor([[[2.0], [1.0], [0.0]]]), torch.ones(3, 1, 1)
+        >>> rows, reductions = greedy_reduction(factor, own, count=2)
+        >>> rows.tolist(), [round(reduction, 3) for reduction in reductions.tolist()]
+        ([0, 1], [4.0, 0.167])
     """
     F = factor.double().flatten(1)  # (M, NC)
     Q = F @ F.mT

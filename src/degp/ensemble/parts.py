@@ -22,6 +22,11 @@ class Part:
         members: how many are stacked in `parameters`, if any.
         shared_by: how many members use these weights; only this rank's own, if members are distributed across ranks.
         rows: which of all members are stacked here.
+
+    Example:
+        >>> part = ensemble.parts()[0]
+        >>> part.members, [tuple(weight.shape) for weight in part.parameters.values()]
+        (3, [(3, 8, 2), (3, 8), (3, 1, 8), (3, 1)])
     """
 
     architecture: nn.Module
@@ -37,7 +42,14 @@ class Part:
 
 @runtime_checkable
 class HasParts(Protocol):
-    """Anything with weights in parts: an ensemble, or some of its members; of a split one, this rank's own."""
+    """Anything with weights in parts: an ensemble, or some of its members; of a split one, this rank's own.
+
+    Example:
+        >>> def count_weights(some: HasParts) -> int:
+        ...     return sum(weight.numel() for part in some.parts() for weight in part.parameters.values())
+        >>> count_weights(ensemble)
+        99
+    """
 
     def parts(self) -> list[Part]: ...
 

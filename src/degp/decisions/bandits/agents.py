@@ -19,6 +19,12 @@ class Agent(Protocol):
     """Chooses an action for a context and learns from its reward.
 
     Invalid values raise ValueError and leave the agent unchanged.
+
+    Example:
+        >>> problem = Problem(num_features=4, num_actions=3)
+        >>> agents: list[Agent] = [UniformAgent(problem), LinearAgent(problem)]
+        >>> for agent in agents:
+        ...     agent.observe(context, agent.act(context), reward)
     """
 
     @property

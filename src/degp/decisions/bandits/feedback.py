@@ -21,6 +21,10 @@ class PartialGaussian(nn.Module):
 
     Args:
         variance: σ².
+
+    Example:
+        >>> PartialGaussian(0.1).log_prob(torch.zeros(1, 2, 2), torch.tensor([[1.0, torch.nan], [torch.nan, 0.0]]))
+        tensor([[-4.7676,  0.2324]])
     """
 
     def __init__(self, variance: float) -> None:

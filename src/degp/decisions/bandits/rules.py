@@ -13,7 +13,12 @@ __all__ = ["EpsilonGreedy", "Rule", "ThompsonSampling"]
 
 @dataclass(frozen=True)
 class ThompsonSampling:
-    """A function drawn from the method's posterior.        theory/decisions.md (3)"""
+    """A function drawn from the method's posterior.        theory/decisions.md (3)
+
+    Example:
+        >>> ThompsonSampling()(ensemble(data.inputs), method, torch.Generator().manual_seed(0)).shape
+        torch.Size([24, 1])
+    """
 
     def __call__(
         self, outputs: Float[Tensor, "M N C"], method: Method, generator: torch.Generator

@@ -25,7 +25,15 @@ FACTS = "agent.json"
 
 
 class AgentError(ValueError):
-    """An agent cannot be saved or loaded."""
+    """An agent cannot be saved or loaded.
+
+    Example:
+        >>> from degp.decisions.bandits import LinearAgent, load_agent
+        >>> try:
+        ...     agent = load_agent("agent")
+        ... except AgentError:
+        ...     agent = LinearAgent(Problem(num_features=4, num_actions=3))
+    """
 
 
 @dataclass(frozen=True)

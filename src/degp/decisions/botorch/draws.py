@@ -23,6 +23,12 @@ class FunctionDraws(nn.Module):
     Args:
         model: its posterior is drawn from.
         coefficients: z, M numbers per draw.
+
+    Example:
+        >>> from degp.decisions.botorch import DEGPModel
+        >>> functions = DEGPModel.fit(X, Y, bounds=bounds).draw(torch.Size([5]))
+        >>> functions(X).shape
+        torch.Size([5, 24, 1])
     """
 
     coefficients: Tensor

@@ -32,6 +32,11 @@ class FitConfig:
         learning_rate: initial. Small, since members start near the posterior: a larger rate would perturb thousands
             of output weights by more than the error bars near the data.
         epsilon: ε, λ and the prior's jitter as shares of the mean variance.
+
+    Example:
+        >>> from degp.decisions.botorch import DEGPModel
+        >>> config = FitConfig(members=16, units=64, measurement_points=8, steps=10)
+        >>> model = DEGPModel.fit(X, Y, bounds=bounds, config=config)
     """
 
     members: int = 128
