@@ -72,7 +72,13 @@ class CompiledForTraining:
 
 @contextmanager
 def compiled_forward(module: nn.Module) -> Iterator[None]:
-    """A block in which a module, such as a backbone, runs compiled: the same object with the same weights."""
+    """A block in which a module, such as a backbone, runs compiled: the same object with the same weights.
+
+    Example:
+        >>> with compiled_forward(backbone := nn.Linear(2, 1)):  # compiled at its first call
+        ...     backbone.weight.shape
+        torch.Size([1, 2])
+    """
     own = vars(module).get("forward")  # of the instance, as in an enclosing block; usually none
     plain = module.forward  # called by a function of ours: torch.compile does not trace into a bare nn.Sequential
 
