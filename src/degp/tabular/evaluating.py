@@ -136,11 +136,10 @@ def evaluate_baseline(
     """A baseline of this model on the same rows; the arguments are those of `evaluate_rows`.
 
     Example:
-        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
-        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
-        >>> model = Model(estimator, Target.fit(frame, "price"), {})
-        >>> linear, seeded = simple_baselines(model, frame)["Linear regression"], torch.Generator().manual_seed(0)
-        >>> evaluation = evaluate_baseline(linear, model, frame + 0.5, resamples=20, generator=seeded)
+        >>> rows = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(rows[["size"]], rows.price), Target.fit(rows, "price"), {})
+        >>> linear, seeded = simple_baselines(model, rows)["Linear regression"], torch.Generator().manual_seed(0)
+        >>> evaluation = evaluate_baseline(linear, model, rows + 0.5, resamples=20, generator=seeded)
         >>> round(evaluation["price"]["metrics"]["r2"]["value"], 3)
         1.0
     """

@@ -76,9 +76,8 @@ class UpdateSummary:
         rmse: at these rows, before and after; of several targets, both in units of the targets' standard deviations.
 
     Example:
-        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
-        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
-        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> rows = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(rows[["size"]], rows.price), Target.fit(rows, "price"), {})
         >>> summary = update_rows(model, pd.DataFrame({"size": [30, 40], "price": [30, 40]}))
         >>> summary.epistemic_std[1] < summary.epistemic_std[0]  # after, before
         True
@@ -137,8 +136,7 @@ def read_rows(model: Model, table: Path) -> pd.DataFrame:
 
     Example:
         >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
-        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
-        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
         >>> frame.to_csv("houses.csv", index=False)
         >>> read_rows(model, Path("houses.csv")).equals(frame)
         True
@@ -151,8 +149,7 @@ def stream_rows(model: Model, table: Path, *, text: Sequence[str] = (), chunk_ro
 
     Example:
         >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
-        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
-        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
         >>> frame.to_csv("houses.csv", index=False)
         >>> [len(predict_rows(model, chunk)) for chunk in stream_rows(model, Path("houses.csv"), chunk_rows=10)]
         [10, 10, 4]
@@ -176,8 +173,7 @@ def encode_rows(model: Model, frame: pd.DataFrame) -> EncodedRows:
 
     Example:
         >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
-        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
-        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
         >>> inputs = encode_rows(model, pd.DataFrame({"size": [30, 40]}))
         >>> inputs.shape, model.estimator.predict(inputs).shape
         ((2, 1), (2,))
@@ -244,8 +240,7 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
 
     Example:
         >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
-        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
-        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
         >>> list(predict_rows(model, pd.DataFrame({"size": [30, 40]}), level=0.95))
         ['mean', 'epistemic_std', 'total_std', 'lower', 'upper']
     """
