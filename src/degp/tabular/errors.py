@@ -10,11 +10,29 @@ __all__ = ["CellWarning", "TableError", "TableWarning", "quoted", "require_colum
 
 
 class TableError(ValueError):
-    """A table cannot be used; the message says where, why, and what to do."""
+    """A table cannot be used; the message says where, why, and what to do.
+
+    Example:
+        >>> from degp.tabular import read_table
+        >>> try:
+        ...     frame = read_table("houses.csv")
+        ... except TableError as error:
+        ...     print(error)
+        there must be a table at houses.csv, but there is no such file; check the path
+    """
 
 
 class TableWarning(UserWarning):
-    """A table was used, but a part of it was ignored or replaced; the message says how much."""
+    """A table was used, but a part of it was ignored or replaced; the message says how much.
+
+    Example:
+        >>> import pandas as pd
+        >>> from degp.tabular import Preprocessing
+        >>> preprocessing = Preprocessing.fit(pd.DataFrame({"size": [1.5, 2.5]}))
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore", TableWarning)  # about the colour, which training did not have
+        ...     inputs = preprocessing.transform(pd.DataFrame({"size": [2.0], "colour": ["red"]}))
+    """
 
 
 class CellWarning(TableWarning):

@@ -44,6 +44,14 @@ def evaluate_rows(
 
     Args:
         tick: called 2 × `resamples` times per target, to show progress.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> evaluation = evaluate_rows(model, frame + 0.5, resamples=20, generator=torch.Generator().manual_seed(0))
+        >>> round(evaluation["price"]["metrics"]["r2"]["value"], 3)
+        1.0
     """
     _, inputs, targets = encode_labelled(model, frame)
     estimator, target = model.estimator, target_of(model)
@@ -58,7 +66,13 @@ def evaluate_rows(
 
 
 def training_findings(model: Model) -> list[Finding]:
-    """What the verdict should say about the training: that it was cut off."""
+    """What the verdict should say about the training: that it was cut off.
+
+    Example:
+        >>> estimator = DEGPRegressor(steps=1000, max_seconds=1e-6, random_state=0).fit(X, Y[:, 0])
+        >>> [finding.grade for finding in training_findings(Model(estimator, None, {}))]
+        ['caution']
+    """
     estimator = model.estimator
     if estimator.ending_ != Ending.TIME:
         return []
@@ -67,7 +81,15 @@ def training_findings(model: Model) -> list[Finding]:
 
 
 def plain_ensemble(model: Model, frame: pd.DataFrame, *, verbose: bool = False) -> Model:
-    """A deep ensemble trained on the same table with the model's settings, seed and preprocessing."""
+    """A deep ensemble trained on the same table with the model's settings, seed and preprocessing.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> plain_ensemble(model, frame).estimator.method
+        'de'
+    """
     _, inputs, targets = encode_labelled(model, frame)
     estimator = clone(model.estimator).set_params(method=Kind.DE.value, checkpoint=None, verbose=verbose)
     return replace(model, estimator=estimator.fit(inputs, as_labels(target_of(model), targets)))
@@ -77,6 +99,13 @@ def simple_baselines(model: Model, frame: pd.DataFrame) -> dict[str, Baseline]:
     """Gradient boosting and a linear model of scikit-learn with default settings, trained on the same table, by name.
 
     A baseline of numbers predicts with a constant error bar, the RMSE of five-fold cross-validation.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> list(simple_baselines(model, frame))
+        ['Gradient boosting', 'Linear regression']
     """
     _, encoded, targets = encode_labelled(model, frame)
     inputs = encoded.values
@@ -104,7 +133,16 @@ def evaluate_baseline(
     generator: torch.Generator,
     tick: Callable[[], object] = nothing,
 ) -> dict[str, Evaluation]:
-    """A baseline of this model on the same rows; the arguments are those of `evaluate_rows`."""
+    """A baseline of this model on the same rows; the arguments are those of `evaluate_rows`.
+
+    Example:
+        >>> rows = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(rows[["size"]], rows.price), Target.fit(rows, "price"), {})
+        >>> linear, seeded = simple_baselines(model, rows)["Linear regression"], torch.Generator().manual_seed(0)
+        >>> evaluation = evaluate_baseline(linear, model, rows + 0.5, resamples=20, generator=seeded)
+        >>> round(evaluation["price"]["metrics"]["r2"]["value"], 3)
+        1.0
+    """
     _, inputs, targets = encode_labelled(model, frame)
     first, second = baseline(inputs.values)
     options = {"resamples": resamples, "generator": generator, "tick": tick}

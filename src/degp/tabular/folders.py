@@ -33,7 +33,16 @@ METADATA = "model.json"
 
 
 class ModelError(ValueError):
-    """A model cannot be saved or loaded; the message says why and what to do."""
+    """A model cannot be saved or loaded; the message says why and what to do.
+
+    Example:
+        >>> from degp.tabular.saving import load_model
+        >>> try:
+        ...     model = load_model("houses")
+        ... except ModelError as error:
+        ...     print(error)
+        houses must be a folder that save_model or `degp fit` wrote, but it has no model.json
+    """
 
 
 def write_folder(folder: Path | str, metadata: dict[str, Any], tensors: Mapping[str, Tensor]) -> Path:
@@ -57,7 +66,12 @@ def read_folder(folder: Path | str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def check_destination(folder: Path | str) -> Path:
-    """The folder, if a model can be saved there: it is new, or empty, or has a model to be replaced."""
+    """The folder, if a model can be saved there: it is new, or empty, or has a model to be replaced.
+
+    Example:
+        >>> check_destination("houses").name
+        'houses'
+    """
     folder = Path(folder)
     if folder.is_file():
         raise ModelError(f"a model is saved in a folder, but {folder} is a file; choose another name")

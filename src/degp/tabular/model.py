@@ -44,7 +44,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """A table ready for training: inputs for `fit`, its targets or labels, and how they were made."""
+    """A table ready for training: inputs for `fit`, its targets or labels, and how they were made.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> rows = prepare(frame, "price")
+        >>> estimator = DEGPRegressor(random_state=0).fit(rows.inputs, rows.targets)
+        >>> rows.target.task, rows.preprocessing.names
+        ('regression', ('size',))
+    """
 
     target: Target
     inputs: EncodedRows
@@ -66,6 +74,13 @@ class UpdateSummary:
         std: root mean variance of z, before and after.
         epistemic_std: root mean epistemic variance at these rows, before and after.
         rmse: at these rows, before and after; of several targets, both in units of the targets' standard deviations.
+
+    Example:
+        >>> rows = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(rows[["size"]], rows.price), Target.fit(rows, "price"), {})
+        >>> summary = update_rows(model, pd.DataFrame({"size": [30, 40], "price": [30, 40]}))
+        >>> summary.epistemic_std[1] < summary.epistemic_std[0]  # after, before
+        True
     """
 
     rows: int
@@ -89,6 +104,12 @@ def prepare(
         targets: the column to predict, or several columns of numbers.
         drop: columns to leave out.
         header: whether the table had one; the model reads new tables alike.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": [50, 80, 65], "door": [1, 2, 3], "sold": ["yes", "no", None]})
+        >>> rows = prepare(frame, "sold", drop=["door"])
+        >>> rows.preprocessing.names, rows.targets.tolist()
+        (('size',), ['yes', 'no'])
     """
     chosen = Target.fit(frame, targets, task)
     clash = [name for name in drop if name in chosen.names]
@@ -100,33 +121,77 @@ def prepare(
 
 
 def estimator_for(target: Target, settings: dict[str, Any]) -> Estimator:
-    """An unfitted regressor or classifier."""
+    """An unfitted regressor or classifier.
+
+    Example:
+        >>> target = Target.fit(pd.DataFrame({"sold": ["yes", "no", "no"]}), "sold")
+        >>> type(estimator_for(target, {"preset": "fast", "random_state": 0})).__name__
+        'DEGPClassifier'
+    """
     return (DEGPRegressor if target.task == REGRESSION else DEGPClassifier)(**settings)
 
 
 def read_rows(model: Model, table: Path) -> pd.DataFrame:
-    """A whole table, read as the training table was."""
+    """A whole table, read as the training table was.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
+        >>> frame.to_csv("houses.csv", index=False)
+        >>> read_rows(model, Path("houses.csv")).equals(frame)
+        True
+    """
     return read_table(table, text=_text_columns(model), names=_names(model))
 
 
 def stream_rows(model: Model, table: Path, *, text: Sequence[str] = (), chunk_rows: int) -> Iterator[pd.DataFrame]:
-    """A table in chunks, read as the training table was; `text` are further columns to read as text."""
+    """A table in chunks, read as the training table was; `text` are further columns to read as text.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
+        >>> frame.to_csv("houses.csv", index=False)
+        >>> [len(predict_rows(model, chunk)) for chunk in stream_rows(model, Path("houses.csv"), chunk_rows=10)]
+        [10, 10, 4]
+    """
     return stream_table(table, text=[*_text_columns(model), *text], names=_names(model), chunk_rows=chunk_rows)
 
 
 def validation_nll(estimator: Estimator) -> float:
-    """The NLL on the validation rows, in the target's own units."""
+    """The NLL on the validation rows, in the target's own units.
+
+    Example:
+        >>> candidates = [DEGPRegressor(random_state=seed).fit(X, Y[:, 0]) for seed in (0, 1)]
+        >>> best = min(candidates, key=validation_nll)
+    """
     units = np.log(estimator.target_scaling_.std).sum() if isinstance(estimator, DEGPRegressor) else 0.0
     return float(estimator.validation_nll_ + units)
 
 
 def encode_rows(model: Model, frame: pd.DataFrame) -> EncodedRows:
-    """The estimator's inputs for new rows."""
+    """The estimator's inputs for new rows.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
+        >>> inputs = encode_rows(model, pd.DataFrame({"size": [30, 40]}))
+        >>> inputs.shape, model.estimator.predict(inputs).shape
+        ((2, 1), (2,))
+    """
     return model.preprocessing.encode(frame)
 
 
 def encode_labelled(model: Model, frame: pd.DataFrame) -> tuple[pd.DataFrame, EncodedRows, Shaped[np.ndarray, "N *C"]]:
-    """The rows that have a target, the estimator's inputs for them, and their targets: numbers, or places of labels."""
+    """The rows that have a target, the estimator's inputs for them, and their targets: numbers, or places of labels.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> rows, inputs, targets = encode_labelled(model, pd.DataFrame({"size": [30, 40], "price": [None, 41.5]}))
+        >>> targets.tolist()
+        [41.5]
+    """
     rows, targets = target_of(model).split(frame)
     if not len(rows):
         raise TableError(f"some rows must have {target_of(model).name!r}, but in all {len(frame)} it is missing")
@@ -134,7 +199,13 @@ def encode_labelled(model: Model, frame: pd.DataFrame) -> tuple[pd.DataFrame, En
 
 
 def as_labels(target: Target, targets: Shaped[np.ndarray, "N *C"]) -> Shaped[np.ndarray, "N *C"]:
-    """Targets for `fit`: numbers as they are, places of labels as the labels."""
+    """Targets for `fit`: numbers as they are, places of labels as the labels.
+
+    Example:
+        >>> target = Target.fit(pd.DataFrame({"sold": ["yes", "no", "no"]}), "sold")
+        >>> as_labels(target, np.array([1, 0])).tolist()
+        ['yes', 'no']
+    """
     return targets if target.task == REGRESSION else np.array(target.labels)[targets]
 
 
@@ -143,6 +214,12 @@ def column_relevance(model: Model) -> dict[str, float] | None:
 
     It is s² / Σ s² with the estimator's `feature_relevance_` s. None if all inputs have the same relevance, which then
     ranks no columns.
+
+    Example:
+        >>> frame = pd.DataFrame({"door": [3, 1, 2] * 8, "size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["door", "size"]], frame["price"])
+        >>> list(column_relevance(Model(estimator, Target.fit(frame, "price"), {})))
+        ['size', 'door']
     """
     relevance = model.estimator.relevance_
     if np.allclose(relevance, relevance[0]):
@@ -160,6 +237,12 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
     Args:
         level: of the interval.
         conformal: widen or narrow the intervals so that they cover the validation rows at this level.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> model = Model(DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"]), None, {})
+        >>> list(predict_rows(model, pd.DataFrame({"size": [30, 40]}), level=0.95))
+        ['mean', 'epistemic_std', 'total_std', 'lower', 'upper']
     """
     inputs, estimator = encode_rows(model, frame), model.estimator
     if isinstance(estimator, DEGPRegressor):
@@ -191,7 +274,15 @@ def predict_rows(model: Model, frame: pd.DataFrame, *, level: float = 0.9, confo
 
 
 def update_rows(model: Model, frame: pd.DataFrame) -> UpdateSummary:
-    """Conditions the model on new labels, in place, and returns what changed."""
+    """Conditions the model on new labels, in place, and returns what changed.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> update_rows(model, pd.DataFrame({"size": [30, 40], "price": [30, 40]})).rows
+        2
+    """
     estimator = model.estimator
     if not isinstance(estimator, DEGPRegressor):
         raise ValueError("only models of numbers can be updated, but this one predicts classes; fit it again")
@@ -214,7 +305,15 @@ def update_rows(model: Model, frame: pd.DataFrame) -> UpdateSummary:
 
 @dataclass(frozen=True)
 class RealPredictions:
-    """Predictions of real targets in original units, (N,) or (N, C), from one evaluation of the members."""
+    """Predictions of real targets in original units, (N,) or (N, C), from one evaluation of the members.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> rows = prepare(frame, "price")
+        >>> predicted = real_predictions(DEGPRegressor(random_state=0).fit(rows.inputs, rows.targets), rows.inputs)
+        >>> bool((predicted.epistemic <= predicted.total).all())
+        True
+    """
 
     estimator: DEGPRegressor
     predictive: RegressionPredictive
@@ -240,7 +339,15 @@ class RealPredictions:
 
 
 def real_predictions(estimator: DEGPRegressor, inputs: EncodedRows) -> RealPredictions:
-    """The predictions of a regressor for encoded rows."""
+    """The predictions of a regressor for encoded rows.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> rows = prepare(frame, "price")
+        >>> predicted = real_predictions(DEGPRegressor(random_state=0).fit(rows.inputs, rows.targets), rows.inputs)
+        >>> predicted.mean.shape, predicted.interval(0.9).shape
+        ((24,), (24, 2))
+    """
     return RealPredictions(estimator, estimator._predictive(inputs))
 
 
@@ -271,7 +378,15 @@ def _root_mean(squares: np.ndarray) -> float:
 
 
 def target_of(model: Model) -> Target:
-    """The model's target; raises ModelError if it was saved without it."""
+    """The model's target; raises ModelError if it was saved without it.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> model = Model(estimator, Target.fit(frame, "price"), {})
+        >>> target_of(model).name
+        'price'
+    """
     if model.target is None:
         raise ModelError(
             "the name of the target's column must be known, but the model was saved without it; fit it to a named "

@@ -39,6 +39,13 @@ class Preprocessing:
         notes: one sentence per column about what was done.
         ignored: columns that training had and did not use, the target among them.
         header: whether tables have one; without it, columns are named by their places, "1", "2", …
+
+    Example:
+        >>> frame = pd.DataFrame({"size": [50, 80, 65], "colour": ["red", "blue", "red"], "price": [1.5, 2.0, 1.8]})
+        >>> preprocessing = Preprocessing.fit(frame, "price")
+        >>> inputs = preprocessing.transform(pd.DataFrame({"size": [70], "colour": ["blue"]}))
+        >>> inputs.shape == (1, len(preprocessing.features))
+        True
     """
 
     columns: tuple[Column, ...]

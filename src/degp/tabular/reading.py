@@ -41,6 +41,11 @@ def read_table(
 
     A column of a CSV file is read as text if any of its chunks is text, so that "01" stays "01". The arguments are
     those of `stream_table`.
+
+    Example:
+        >>> pd.DataFrame({"size": [50, 80], "price": [1.5, 2.0]}).to_csv("houses.csv", index=False)
+        >>> read_table("houses.csv", ["price"])["price"].tolist()
+        [1.5, 2.0]
     """
     text = list(text)
     parts = list(stream_table(path, columns, text=text, names=names))
@@ -69,6 +74,11 @@ def stream_table(
         text: columns of a CSV file to read as text. Pass `Preprocessing.text_columns` when reading new rows, so that
             a chunk whose categories look like numbers is read like the others.
         names: for a CSV or Excel file without a header, such as `numbered`.
+
+    Example:
+        >>> pd.DataFrame({"price": range(5)}).to_csv("houses.csv", index=False)
+        >>> sum(int(chunk["price"].sum()) for chunk in stream_table("houses.csv", chunk_rows=2))
+        10
     """
     if chunk_rows < 1:
         raise ValueError(f"chunk_rows must be at least 1, but it is {chunk_rows}")

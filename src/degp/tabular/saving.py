@@ -35,6 +35,12 @@ class Model:
     Attributes:
         target: the column that is predicted, if it was saved.
         metadata: the content of `model.json`.
+
+    Example:
+        >>> estimator = DEGPRegressor(random_state=0).fit(X, Y[:, 0])
+        >>> model = load_model(save_model("houses", estimator, target=Target(("price",), "regression")))
+        >>> model.target.name, model.estimator.predict(X).shape
+        ('price', (24,))
     """
 
     estimator: Estimator
@@ -59,6 +65,12 @@ def save_model(
     Args:
         target: the column that is predicted, with its labels; by default as the y of `fit` was named.
         metrics: plain values to save with the model, such as scores on validation data.
+
+    Example:
+        >>> estimator = DEGPRegressor(random_state=0).fit(X, Y[:, 0])
+        >>> folder = save_model("houses", estimator, metrics={"rmse": 0.1})
+        >>> load_model(folder).metadata["metrics"]
+        {'rmse': 0.1}
     """
     if type(estimator) not in ESTIMATORS.values():
         raise ModelError(f"a model must be one of {', '.join(ESTIMATORS)}, but it is a {type(estimator).__name__}")
@@ -70,6 +82,12 @@ def load_model(folder: Path | str, *, device: str | None = None) -> Model:
 
     Args:
         device: "cpu" or "cuda", instead of the one that it was trained on.
+
+    Example:
+        >>> estimator = DEGPRegressor(random_state=0).fit(X, Y[:, 0])
+        >>> loaded = load_model(save_model("houses", estimator)).estimator
+        >>> bool((loaded.predict(X) == estimator.predict(X)).all())
+        True
     """
     metadata, tensors = read_folder(folder)
     if metadata.get("estimator") not in ESTIMATORS:

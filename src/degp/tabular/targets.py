@@ -63,6 +63,13 @@ class Target:
         task: regression or classification.
         labels: the classes in the order of their numbers 0, 1, …; empty for regression.
         notes: sentences about what was done.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": [50, 80, 65], "sold": ["yes", "no", None]})
+        >>> target = Target.fit(frame, "sold")
+        >>> rows, targets = target.split(frame)
+        >>> target.labels, targets.tolist()
+        (('no', 'yes'), [1, 0])
     """
 
     names: tuple[str, ...]

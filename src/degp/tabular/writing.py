@@ -28,6 +28,13 @@ def predict_file(
     Args:
         out: a .csv or .parquet file.
         id_column: a column of the table to copy, as text, in front of the predictions.
+
+    Example:
+        >>> frame = pd.DataFrame({"size": range(24), "price": range(24)})
+        >>> estimator = DEGPRegressor(random_state=0).fit(frame[["size"]], frame["price"])
+        >>> frame.to_csv("houses.csv", index=False)
+        >>> predict_file(Model(estimator, None, {}), Path("houses.csv"), Path("predictions.csv"), level=0.95)
+        24
     """
     write = _writer(out)
     if out.exists() and out.samefile(table):
