@@ -1,9 +1,10 @@
-# Each target prepares .venv for itself; a stamp per extra remembers what is installed.
+# Each target prepares its environment, .venv or VENV, for itself; a stamp per extra remembers what is installed.
 #   make demo | test | test-slow | lint | docs | dist | release | bench | clean          make test ARGS="tests/test_gaussian.py -k kl"
 
 PYTHON ?= python3
 ARGS ?=
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 
 # The pins hold for the environment (PIP_CONSTRAINT) and for isolated builds (PIP_BUILD_CONSTRAINT, newer pip).
 export PIP_CONSTRAINT := constraints.txt
@@ -15,35 +16,35 @@ export MPLBACKEND := Agg
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 
-.venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable ".[$*]"
 	touch $@
 
-demo: .venv/.installed-cli
+demo: $(VENV)/.installed-cli
 	$(BIN)/degp demo $(ARGS)
 
 # torch.compile and the run-time type checks exclude each other: the tests that compile run first, on their own.
-test: .venv/.installed-test
+test: $(VENV)/.installed-test
 	if grep -rqs --include='*.py' 'mark\.compiled' tests; then \
 	  DEGP_NO_TYPECHECK=1 $(BIN)/python -m pytest -m compiled $(ARGS) || [ $$? -eq 5 ]; fi  # 5: none among ARGS
 	$(BIN)/python -m pytest --numprocesses=auto -m "not (slow or distributed or experiment)" $(ARGS)
 
 # What takes long: every experiment's smoke test, several processes, and programs killed and started again.
-test-slow: .venv/.installed-test
+test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --numprocesses=auto -m "slow or distributed or experiment" $(ARGS)
 
-lint: .venv/.installed-dev
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: .venv/.installed-docs
+docs: $(VENV)/.installed-docs
 	$(BIN)/sphinx-build -M html docs docs/_build -W --keep-going $(ARGS)
 
 # The wheel and the source archive, each installed in an empty environment and tried there, away from this folder.
-dist: .venv/.installed-dist
+dist: $(VENV)/.installed-dist
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/twine check --strict dist/*
@@ -53,9 +54,9 @@ dist: .venv/.installed-dist
 release: dist
 	$(BIN)/python hatch_build.py dist/*.whl
 
-bench: .venv/.installed-cli .venv/.installed-sklearn
+bench: $(VENV)/.installed-cli $(VENV)/.installed-sklearn
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/reference/generated docs/results
+	rm -rf .venv .venv-docs .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/reference/generated docs/results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
