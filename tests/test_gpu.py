@@ -374,7 +374,16 @@ def test_heads_are_attached_by_graphs():
     for network, targets in ((mlp(3, (8,), 2), real), (mlp(3, (), 2), (x[:, 0] > 0).long())):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            attached = attach(network.cuda(), Batch(x, targets), members=8, width=32, steps=200, progress=False)
+            unseen = Batch(x[160:], targets[160:])
+            attached = attach(
+                network.cuda(),
+                Batch(x[:160], targets[:160]),
+                validation=unseen,
+                members=8,
+                width=32,
+                steps=200,
+                progress=False,
+            )
         prediction = attached.predict(x)
         assert prediction.total.device.type == "cuda"
         if targets is real:
