@@ -92,7 +92,7 @@ def detection(labels: str) -> str:
 
 
 def leads(other: str) -> str:
-    """The label counts at which DE-GP's NLL and that of other heads differ by more than two standard errors."""
+    """Whose NLL is lower by more than two standard errors, DE-GP's or that of other heads, at which label counts."""
     lower, higher = [], []
     for labels in _sizes(IMAGES):
         paired = differences(IMAGES, labels, RIVALS[f"{other}, {MEMBERS} heads"], ROWS[HEADS_OF_OURS])
@@ -100,10 +100,8 @@ def leads(other: str) -> str:
         if paired and abs(mean(paired)) > 2 * error:
             (lower if mean(paired) > 0 else higher).append(f"{labels:,}")
     ahead = [(name, counts) for name, counts in ((OWN, lower), (other, higher)) if counts]
-    words = [f"{name} has the lower NLL with {listed(counts)} labels" for name, counts in ahead]
-    return (
-        f"beyond two standard errors, {', and '.join(words)}" if words else "no difference exceeds two standard errors"
-    )
+    words = [f"{name}'s with {listed(counts)} labels" for name, counts in ahead]
+    return ", and ".join(words) or "neither's, by two standard errors"
 
 
 def light_members() -> str:

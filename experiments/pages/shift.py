@@ -10,10 +10,21 @@ from experiments.pages.stored import Records, cell, listed, lowest, records, tab
 from experiments.protocols.image_figures import short_names
 from experiments.protocols.image_names import display, label
 from experiments.protocols.independent_runs import names
+from experiments.protocols.shift.claims import claims
 from experiments.protocols.shift.runs import run_by_name
 from experiments.protocols.shift.summary import baseline, interval
 
-__all__ = ["candidates", "cheaper_divergence", "figures", "findings", "leads", "methods", "not_run", "preferred"]
+__all__ = [
+    "candidates",
+    "cheaper_divergence",
+    "figures",
+    "findings",
+    "leads",
+    "methods",
+    "not_run",
+    "preferred",
+    "verdict",
+]
 
 Facts = Mapping[str, Any]
 EXPERIMENT = "cifar10_shift"
@@ -54,6 +65,18 @@ CHOICE = {
     "auroc_validation_kmnist_mi": "AUROC KMNIST, MI",
     "auroc_validation_kmnist_entropy": "entropy",
 }
+
+
+def verdict() -> str:
+    """How many of the claims hold that were stated before the runs, and which do not."""
+    rows = records(EXPERIMENT)
+    found = claims(rows)
+    if not found:
+        return NOT_RUN
+    failed = [f"{claim.text} ({claim.found})" for claim in found if not claim.holds]
+    seeds = len({row["seed"] for row in rows})
+    counted = f"{sum(claim.holds for claim in found)} of {len(found)} claims that can be checked so far hold"
+    return f"With {seeds} seed{'s' * (seeds > 1)}, {counted}.{f' Not: {listed(failed)}.' if failed else ''}"
 
 
 def methods() -> str:

@@ -11,6 +11,7 @@ from experiments.cifar10_shift import main
 from experiments.protocols.image_names import display, label
 from experiments.protocols.image_records import DISTINCT, name_of
 from experiments.protocols.image_runs import BY_IMAGE, Place, records_in
+from experiments.protocols.shift.claims import claims
 from experiments.protocols.shift.figures import PARETO, kind, pareto_figure, short
 from experiments.protocols.shift.runs import run_by_name
 from experiments.protocols.shift.summary import (
@@ -47,6 +48,23 @@ def some_records(seeds=(0, 1, 2)):
             values = (0.9 * centre + 0.05 * torch.rand(len(SCORES), generator=generator)).tolist()
             found.append(record(name, seed, **dict(zip(SCORES, values, strict=True))))
     return found
+
+
+def test_claims_compare_means_over_shared_seeds():
+    ours = {"nll": 0.16, "accuracy": 0.945, "nll_corrupted": 0.9, "auroc_svhn_entropy": 0.96}
+    theirs = {"nll": 0.17, "accuracy": 0.9455, "nll_corrupted": 1.01, "auroc_svhn_entropy": 0.95}
+    rows = [record("chosen", seed, **ours) for seed in (0, 1)] + [record("rde", 0, **theirs)]
+    assert [claim.holds for claim in claims(rows)] == [True] * 5
+    rows += [
+        record(
+            "rde", 1, **theirs | {"nll": 0.14, "accuracy": 0.9471, "nll_corrupted": 0.98, "auroc_svhn_entropy": 0.98}
+        )
+    ]
+    failed = [claim.text for claim in claims(rows) if not claim.holds]
+    assert len(failed) == 4 and not any("at least 0.95" in text for text in failed)
+    rows += [record("rde-context-exposed", 0, nll_corrupted=0.89, auroc_svhn_entropy=0.9)]
+    assert "NLL under corruption not above that of outlier exposure" in [c.text for c in claims(rows) if not c.holds]
+    assert not claims([record("rde", 0, **theirs)])
 
 
 def test_intervals_are_students():

@@ -2,25 +2,17 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-__all__ = ["Claim", "claims"]
+from experiments.protocols.claims import Claim
+
+__all__ = ["claims"]
 
 Records = Sequence[Mapping[str, Any]]
 MANY, FEW_LABELS, SVHN_LABELS = 100, (1000, 4000), 4000
 RIVALS = ("rDE", "RMS", "Laplace full", "Laplace KFAC")
 NEAR_EXACT, LEAST_AUROC, LEAD = 0.01, 0.93, 0.05
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim, what was found, and whether it holds."""
-
-    text: str
-    found: str
-    holds: bool
 
 
 def claims(records: Records) -> list[Claim]:
