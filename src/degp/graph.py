@@ -163,6 +163,7 @@ def write_onnx(
             dynamo=True,
             input_names=list(inputs),
             dynamic_shapes=(_any_number_of(several),),
+            optimize=False,  # its rules leave out "+ c" up to c = 1e-8, such as a small noise variance
             verbose=False,
         )
     assert program is not None
@@ -362,11 +363,16 @@ def _names(inputs: Inputs) -> list[str]:
 
 
 def _tidy(model: Any) -> None:
-    """Leaves out stack traces, and stores equal weights once: the exporter transposes shared ones for each member."""
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass, DeduplicateInitializersPass
+    """Computes constants, and stores equal weights once: the exporter transposes shared ones for each member."""
+    from onnx_ir.passes import common
+    from onnxscript.optimizer import fold_constants
 
-    ClearMetadataAndDocStringPass()(model)
-    DeduplicateInitializersPass(size_limit=2**31)(model)
+    common.InlinePass()(model)
+    fold_constants(model)
+    common.RemoveUnusedNodesPass()(model)
+    common.CommonSubexpressionEliminationPass()(model)
+    common.ClearMetadataAndDocStringPass()(model)
+    common.DeduplicateInitializersPass(size_limit=2**31)(model)
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:
@@ -396,5 +402,5 @@ def _require_onnx() -> None:
     try:
         import onnx as _onnx  # noqa: F401
         import onnxscript as _onnxscript  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"exporting needs {error.name}: pip install 'degp[onnx]'") from None
