@@ -476,6 +476,14 @@ def test_indefinite_gram_is_refused():
 def test_negative_jitter_is_refused():
     with pytest.raises(ValueError, match=r"jitter must not be negative, but it is -0\.1"):
         cholesky(torch.eye(2), jitter=-0.1)
+    with pytest.raises(ValueError, match="jitter must not be negative, but it is nan"):
+        cholesky(-torch.eye(2), jitter=math.nan)
+
+
+def test_observed_points_may_be_marked():
+    q, targets = random_posterior(3, 4, 2), normal(2, 2)
+    marked = q.condition(torch.tensor([True, False, False, True]), targets, 0.1)
+    assert_close(marked.mean, q.condition(torch.tensor([0, -1]), targets, 0.1).mean, rtol=0, atol=0)
 
 
 # Arguments that cannot be
@@ -526,6 +534,11 @@ MISSHAPEN = {
     "targets must have one value per point and output, (N, C) = (1, 3), but their shape is (1, 1)": lambda: (
         ONE_POINT.condition(torch.tensor([0]), torch.zeros(1, 1), 0.1)
     ),
+    "q has (N, C) = (1, 3) and p (1, 1)": lambda: average(
+        ONE_POINT, LowRankGaussian(torch.zeros(1, 1), torch.ones(2, 1, 1), 0.1), 0.5
+    ),
+    "one row and one column per point, but its shape is (3, 4); does the kernel": lambda: cholesky(torch.ones(3, 4)),
+    "one row and one column per point, but its shape is (3,)": lambda: cholesky(torch.ones(3)),
 }
 
 

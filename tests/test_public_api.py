@@ -18,7 +18,7 @@ PUBLIC = {
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
         *{"AverageEigenvalue", "PointwiseAverage", "ensemble_posterior"},
         *{"UniformBox", "BatchRegion", "Combined", "Unlabelled", "MeasurementAlone", "BatchPart", "no_points"},
-        *{"ClassPredictive", "RegressionPredictive"},
+        *{"BinaryPredictive", "ClassPredictive", "RegressionPredictive"},
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },
     "degp.methods": {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class LowRankGaussian:
 
     def condition(
         self,
-        points: Int[Tensor, "K"],
+        points: Int[Tensor, "K"] | Bool[Tensor, "N"],
         targets: Float[Tensor, "K C"],
         noise_variance: Float[Tensor, "K C"] | Float[Tensor, ""] | float,
     ) -> "LowRankGaussian":
@@ -168,7 +168,8 @@ class LowRankGaussian:
         At unobserved points only z changes. At an observed one the white part is inferred too, by the share
         ρ = d / (d + σ²):  f = (1 − ρ)(m + Aᵀz) + ρy + N(0, (1 − ρ)d). Costs O(M²KC + M²NC); equals dense conditioning.
         """
-        _require_distinct(points % len(self.mean))  # −1 is the last point too
+        points = torch.arange(len(self.mean), device=points.device)[points]  # −1 is the last; a mask has its rows
+        _require_distinct(points)
         observed = self.marginal(points)
         noise = _as_diagonal(noise_variance, observed.mean, name="noise_variance")
         after = self.updated(observed.coefficients(targets, noise))
@@ -238,6 +239,11 @@ def average(q: LowRankGaussian, p: LowRankGaussian, weight: float) -> LowRankGau
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"the weight of p in the mixture must be between 0 and 1, but it is {weight}")
+    if p.mean.shape != q.mean.shape:
+        raise ValueError(
+            f"q and p must live on the same points and outputs, but q has (N, C) = {tuple(q.mean.shape)} "
+            f"and p {tuple(p.mean.shape)}"
+        )
     difference = p.mean - q.mean
     deviations = [
         (1 - weight) ** 0.5 * q.deviations,
@@ -319,8 +325,13 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
         tensor([[2., 0.],
                 [0., 3.]], dtype=torch.float64)
     """
-    if jitter < 0:
+    if not jitter >= 0:
         raise ValueError(f"jitter must not be negative, but it is {jitter}; 0 adds nothing to the diagonal")
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
+        raise ValueError(
+            f"a Gram matrix must have one row and one column per point, but its shape is {tuple(gram.shape)}; does the "
+            f"kernel give k(x, x') for all pairs?"
+        )
     gram = gram.double()
     scale = gram.diagonal().mean()
     tried = jitter

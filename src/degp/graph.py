@@ -280,7 +280,7 @@ class Classes(nn.Module):
 
 
 def normal_draws(num_draws: int, M: int, C: int, *, dtype: torch.dtype, generator: torch.Generator | None) -> Draws:
-    """The numbers that `ClassPredictive.from_posterior` draws in this precision: of z, and of the white part.
+    """The numbers that `average_over` draws in this precision: of z, and of the white part.
 
     Example:
         >>> z, e = normal_draws(1000, M=5, C=3, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
