@@ -338,8 +338,8 @@ REFUSED = {
     "variance must be positive and finite, but it is []": lambda: Gaussian([]),
     "variance must be positive and finite, but it is [0.5, -1.0]": lambda: Gaussian([0.5, -1.0]),
     "unit must be positive and finite, but it is [1.0, 0.0]": lambda: Gaussian(units=([0.0, 0.0], [1.0, 0.0])),
-    "units must be an offset and a unit per output, but they are ([0.0, 1.0], [1.0])": lambda: (
-        Gaussian(units=([0.0, 1.0], [1.0]))
+    "units must be an offset and a unit per output, but they are ([0.0, 1.0], [1.0])": lambda: Gaussian(
+        units=([0.0, 1.0], [1.0])
     ),
     "base_variance must be positive and finite, but it is -1.0": lambda: HeteroscedasticGaussian(-1.0),
     "temperature must be positive and finite, but it is 0.0": lambda: Categorical(0.0),

@@ -235,7 +235,7 @@ def _propagated(
     layers: Iterable[tuple[Tensor | float, Tensor | float]],
     dual: Dual,
 ) -> tuple[Float[Tensor, "N K"], Float[Tensor, "N"], Float[Tensor, "K"]]:
-    """Covariance and variances of the inputs to those of the outputs, by each layer's variances of weights and biases."""
+    """Covariance and variances of the inputs to those of the outputs; layers are variances of weights and biases."""
     for w, b in layers:
         k = w * dual(k, left[:, None], right[None, :]) + b
         left, right = w * dual(left, left, left) + b, w * dual(right, right, right) + b

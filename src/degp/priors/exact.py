@@ -45,8 +45,8 @@ class ExactGP:
         """Costs O(N³) once; outputs are independent and share the kernel and the noise, one number or one per row."""
         if targets.ndim != 2 or len(targets) != len(inputs):
             raise ValueError(
-                f"targets must have one row per point and one column per output, ({len(inputs)}, C), but their shape is "
-                f"{tuple(targets.shape)}; a single target is targets[:, None]"
+                f"targets must have one row per point and one column per output, ({len(inputs)}, C), but their shape "
+                f"is {tuple(targets.shape)}; a single target is targets[:, None]"
             )
         if not bool(targets.isfinite().all()):
             raise ValueError("targets must be finite, but some are NaN or infinite; drop these rows or fill them in")
