@@ -22,6 +22,7 @@ __all__ = [
     "cholesky",
     "inverse",
     "kl_divergence",
+    "regular_root",
 ]
 
 
@@ -315,15 +316,36 @@ def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]
 
 
 def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: float = 1e-3) -> Float[Tensor, "N N"]:
-    """L with LLᵀ = K + jitter·(tr K / N)·I, in float64.
-
-    Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is; a
-    `NumericalWarning` says what was added. A jitter beyond `most_jitter`, or entries that are not finite, are an error.
+    """L with LLᵀ = K + jitter·(tr K / N)·I, in float64; a `NumericalWarning` says where `regular_root` added more.
 
     Example:
         >>> cholesky(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
         tensor([[2., 0.],
                 [0., 3.]], dtype=torch.float64)
+    """
+    root, added = regular_root(gram, jitter=jitter, most_jitter=most_jitter)
+    if added != jitter:
+        scale = gram.diagonal().double().mean().item()
+        warnings.warn(
+            f"a Gram matrix of {len(gram)} points was not positive definite with a jitter of {jitter:g}; "
+            f"{added:g} × its mean diagonal ({added * scale:.3g}) was added instead",
+            NumericalWarning,
+            stacklevel=2,
+        )
+    return root
+
+
+def regular_root(
+    gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: float = 1e-3
+) -> tuple[Float[Tensor, "N N"], float]:
+    """L with LLᵀ = K + jitter·(tr K / N)·I, in float64, and the jitter.
+
+    Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is. A jitter beyond
+    `most_jitter`, or entries that are not finite, are an error.
+
+    Example:
+        >>> regular_root(torch.ones(2, 2))[1]
+        1e-10
     """
     if not jitter >= 0:
         raise ValueError(f"jitter must not be negative, but it is {jitter}; 0 adds nothing to the diagonal")
@@ -338,20 +360,12 @@ def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: fl
     while True:
         root, info = _factorised(gram, tried * scale)
         if gram.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return root  # no value can be read inside a CUDA graph; a failure shows as NaN in the loss
+            return root, tried  # no value can be read inside a CUDA graph; a failure shows as NaN in the loss
         if not int(info) and math.isfinite(root.detach().diagonal().sum()):
-            break
+            return root, tried
         tried = max(10 * tried, 1e-10)
         if tried > max(most_jitter, jitter) or not gram.isfinite().all():
             raise ValueError(_not_positive_definite(gram, jitter))
-    if tried != jitter:
-        warnings.warn(
-            f"a Gram matrix of {len(gram)} points was not positive definite with a jitter of {jitter:g}; "
-            f"{tried:g} × its mean diagonal ({tried * scale.item():.3g}) was added instead",
-            NumericalWarning,
-            stacklevel=2,
-        )
-    return root
 
 
 def _factorised(gram: Float[Tensor, "N N"], added: Float[Tensor, ""]) -> tuple[Float[Tensor, "N N"], Int[Tensor, ""]]:

@@ -86,7 +86,7 @@ class NNGP:
         return k
 
     def _per_layer(self, values: float | Sequence[float], name: str) -> Sequence[float]:
-        if isinstance(values, Real):
+        if isinstance(values, (int, float, Real)):
             return [float(values)] * (self.depth + 1)
         if len(values) != self.depth + 1:
             raise ValueError(

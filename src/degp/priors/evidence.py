@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from degp.gaussian import cholesky
+from degp.gaussian import regular_root
 from degp.priors.analytic import NNGP
 from degp.priors.duals import Dual, differentiable_relu, erf, relu
 from degp.priors.exact import leave_one_out
@@ -19,7 +19,7 @@ from degp.runtime.optimizers import LBFGS
 __all__ = ["ACTIVATIONS", "Scales", "most_likely_scales"]
 
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
-JITTER, MOST_JITTER = 1e-10, 1e-3  # of the mean prior variance, where the targets have no noise
+JITTER = 1e-10  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
 LOG_RELEVANCE, LOG_BIAS, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
@@ -286,11 +286,5 @@ def _leave_one_out_nll(
 
 
 def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
-    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, the jitter is raised silently."""
-    scale, jitter = gram.diagonal().mean(), JITTER
-    while jitter <= MOST_JITTER:
-        root, info = torch.linalg.cholesky_ex(gram + torch.diag(noise + jitter * scale))
-        if not int(info):
-            return root
-        jitter *= 100
-    return cholesky(gram + torch.diag(noise), jitter=MOST_JITTER)  # or its error, which says what is wrong
+    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, more is added silently."""
+    return regular_root(gram + torch.diag(noise), jitter=JITTER)[0]
