@@ -32,12 +32,22 @@ def data(targets=1, rows=30, noise=0.1, features=3):
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
 def test_the_differentiable_kernel_is_the_nngp(depth, activation):
     x, _ = data()
     scales = Scales(depth, (0.5, 2.0, 0.1), 0.3, 1.7, 0.1, activation=activation)
     own = _gram(scales.apply(x), depth, double(0.3), double(1.7), ACTIVATIONS[activation].differentiable)
     assert_close(own, scales.nngp()(scales.apply(x), scales.apply(x)), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_the_kernel_of_a_graph_is_the_nngp(depth, activation):
+    scales = Scales(depth, (0.5, 2.0, 0.1), 0.3, 1.7, 0.1, activation=activation)
+    left, right = data()[0], data(rows=7)[0] + 0.1
+    cross, variance = scales.cross_gram(left, right, ACTIVATIONS[activation].dual)
+    assert_close(cross, scales.nngp()(left, right))
+    assert_close(variance, scales.nngp()(left, left).diagonal())
 
 
 @pytest.mark.parametrize("targets", [1, 3])

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp.ensemble import HasParts
-from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, cholesky, inverse, kl_divergence
+from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler, no_points
 from degp.methods.conditioning import conditioned, process_predictive
@@ -18,6 +18,7 @@ from degp.predictive import Predictive
 from degp.priors.kernel import Prior, as_prior
 from degp.priors.penalty import Penalty, WeightPenalty, no_penalty
 from degp.priors.weights import WeightPrior
+from degp.roots import cholesky, inverse
 from degp.runtime.streams import SideStream
 from degp.typing import Batch, Loss
 

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from degp.gaussian import regular_root
 from degp.priors.analytic import NNGP
 from degp.priors.duals import Dual, differentiable_relu, erf, relu
 from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
+from degp.roots import regular_root
 from degp.runtime.cpu import threads
 from degp.runtime.optimizers import LBFGS
 

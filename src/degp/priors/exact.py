@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from degp.gaussian import cholesky
 from degp.priors.kernel import Kernel, Prior, as_prior
+from degp.roots import cholesky
 
 __all__ = ["ExactGP", "leave_one_out"]
 
