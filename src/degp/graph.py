@@ -27,7 +27,7 @@ from degp.gaussian import Coefficients
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.methods import Method
 from degp.points import Inputs, as_inputs, count_points, join_points, map_tensors, take_points, tensors_of
-from degp.runtime.execution import Grouped, NotGroupable, grouped_program
+from degp.runtime.execution import Grouped, is_groupable
 from degp.runtime.execution.strategies import Tensors, differentiable_attention, one_tensor, unstack
 from degp.runtime.files import new_file
 
@@ -323,13 +323,8 @@ def _evaluable(ensemble: Ensemble) -> Ensemble:
 
 
 def _is_groupable(members: Ensemble, stacked: nn.Module) -> bool:
-    if not all(members.has_member_axis(f"stacked.{name}") for name in stacked.state_dict()):
-        return False  # light members, which share tensors
-    try:
-        grouped_program(stacked)
-    except NotGroupable:
-        return False
-    return True
+    """Whether members that share no tensors, unlike light ones, have a grouped form."""
+    return all(members.has_member_axis(f"stacked.{name}") for name in stacked.state_dict()) and is_groupable(stacked)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:

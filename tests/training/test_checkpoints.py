@@ -214,13 +214,13 @@ def other_method():
 OTHERS = {
     "width": (
         lambda: new_state(width=4),
-        r"another model: ensemble has \(2, 4\) torch.float32 for stacked.0.0.bias here and \(2, 3\)",
+        r"another model: ensemble stacked.0.0.bias is \(2, 3\) torch.float32 and should be \(2, 4\)",
     ),
     "precision": (
         other_precision,
-        r"another model: ensemble has \(2, 3\) torch.float64 for .* here and \(2, 3\) torch.float32",
+        r"another model: ensemble .* is \(2, 3\) torch.float32 and should be \(2, 3\) torch.float64",
     ),
-    "method": (other_method, "method has .* for penalty.anchors.* here and nothing there"),
+    "method": (other_method, "method penalty.anchors.* is nothing and should be "),
     "optimiser": (
         lambda: new_state(optimizer=torch.optim.SGD),
         "are Adam, MultiStepLR and this run's SGD, MultiStepLR",

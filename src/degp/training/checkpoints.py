@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from degp.runtime.execution import by_name
-from degp.runtime.files import first_difference, new_folder, write_json, write_tensors
+from degp.runtime.files import first_difference, misfit, new_folder, write_json, write_tensors
 from degp.training import shards
 from degp.training.averaging import average_statistics
 from degp.training.history import History
@@ -243,14 +243,9 @@ def _require_same_facts(own: Mapping[str, Plain], saved: Mapping[str, Plain]) ->
 
 
 def _require_same_form(name: str, own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
-    for key in sorted(own.keys() | saved.keys()):
-        here, there = (_form(tree[key]) if key in tree else "nothing" for tree in (own, saved))
-        if here != there:
-            raise OtherRunError(f"it is of another model: {name} has {here} for {key} here and {there} there")
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"
+    reason = misfit(own, saved, f"{name} ")
+    if reason is not None:
+        raise OtherRunError(f"it is of another model: {reason}")
 
 
 def _require_same_groups(state: TrainState, saved: list[dict[str, Any]]) -> None:
