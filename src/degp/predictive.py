@@ -214,6 +214,11 @@ def average_over(
 
     All points share the draws of z and of the white part, since only their marginals count: a prediction is independent
     of the other points in the call. At most about `most_values` numbers are in memory at a time.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 3), torch.ones(2, 4, 3), 0.5)
+        >>> average_over(q, lambda f: ClassPredictive.from_draws(f.softmax(-1)), num_draws=100).probabilities.shape
+        torch.Size([4, 3])
     """
     (M, N, C), num_draws = q.shape, require_draws(num_draws)
     normal = torch.randn(num_draws, M + C, dtype=q.mean.dtype, device=q.mean.device, generator=generator)
