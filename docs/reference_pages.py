@@ -42,6 +42,7 @@ MODULES = (
     "degp.priors",
     "degp.report",
     "degp.report.figures",
+    "degp.roots",
     "degp.runtime.distributed",
     "degp.runtime.execution",
     "degp.sklearn",

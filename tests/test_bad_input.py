@@ -1,5 +1,8 @@
 """Invalid data and settings are rejected with a clear message; unusual but valid data train."""
 
+import re
+
+import jaxtyping
 import pytest
 import torch
 
@@ -92,6 +95,29 @@ SETTINGS = {
 def test_negative_settings_are_rejected_with_a_message(make, message):
     with pytest.raises(ValueError, match=message + r"(.|\n)*-1\.?0?"):
         make(-1.0)
+
+
+@pytest.mark.parametrize(
+    "inputs, given", [(X.double(), "(6, 1) torch.float64"), (X.expand(6, 2), "(6, 2) torch.float32")]
+)
+def test_inputs_that_members_cannot_take_are_named(inputs, given):
+    ensemble, message = Ensemble(lambda: mlp(1, [5], 1), 3), rf"which are {re.escape(given)}, but .* are torch.float32:"
+    with pytest.raises(ValueError, match=message):
+        fit(ensemble, Batch(inputs, X), de(Gaussian()), epochs=1)
+    with pytest.raises(ValueError, match=message):
+        predict(ensemble, inputs, de(Gaussian()))
+
+
+def test_what_is_no_ensemble_no_optimizer_or_no_prior_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first
+    network, ensemble, method = mlp(1, [5], 1), Ensemble(lambda: mlp(1, [5], 1), 3), de(Gaussian())
+    for use in (lambda: fit(network, Batch(X, X), method, epochs=1), lambda: predict(network, X, method)):
+        with pytest.raises(TypeError, match=r"an ensemble must be .*, but it is a Sequential; make one"):
+            use()
+    with pytest.raises(TypeError, match=r"an optimizer must be made for .*, but it is <class 'torch.optim.adam.Adam'>"):
+        fit(ensemble, Batch(X, X), method, epochs=1, optimizer=torch.optim.Adam)
+    with pytest.raises(TypeError, match=r"a prior must have .*, but it is <class 'degp.priors.analytic.NNGP'>"):
+        degp(Gaussian(), NNGP)
 
 
 def test_a_single_member_trains_as_a_plain_network():

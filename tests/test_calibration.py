@@ -2,13 +2,14 @@
 
 import copy
 import math
+import re
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from degp import Categorical, Gaussian, methods
+from degp import Bernoulli, Categorical, Gaussian, methods
 from degp.calibration import (
     DOUBT,
     calibrate,
@@ -122,3 +123,34 @@ def test_the_weighted_score_of_an_epoch_is_that_of_repeated_points():
     repeated = calibrated_nll(method.predictive(outputs[:, rows]), targets[rows])
     assert weighted_mean(weighted, counts.double()).item() == pytest.approx(repeated.mean().item())
     assert torch.equal(weighted_mean(weighted), weighted_mean(weighted, torch.ones(9)))
+
+
+def test_calibration_of_binary_targets_finds_their_temperature():
+    outputs = 4 * normal(1, 4000, 2)
+    targets = torch.bernoulli((outputs[0] / 3).sigmoid(), generator=torch.Generator().manual_seed(1))
+    method = methods.de(Bernoulli())
+    assert calibrate(method, outputs, targets) == pytest.approx(3.0, rel=0.05)
+    again = methods.de(Bernoulli())
+    repeated = torch.cat([outputs, outputs[:, :1000]], 1), torch.cat([targets, targets[:1000]])
+    weights = torch.cat([torch.full((1000,), 2.0), torch.ones(3000)])
+    assert calibrate(again, *repeated) == pytest.approx(calibrate(methods.de(Bernoulli()), outputs, targets, weights))
+
+
+UNUSABLE = {
+    "needs at least one point, and a target of each, but there are outputs at 0 points and 0 targets": (0, (0, 1)),
+    "there are outputs at 4 points and 3 targets; pass the same points in both": (4, (3, 1)),
+    "are torch.float32 of shape (4,); a single target is targets[:, None]": (4, (4,)),
+}
+
+
+@pytest.mark.parametrize("calibration", [calibrate, calibrate_cautiously])
+def test_points_that_cannot_calibrate_are_refused(calibration):
+    """An average over no points, or over NaN, would be the largest noise."""
+    for message, (points, shape) in UNUSABLE.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            calibration(methods.de(Gaussian(0.1)), torch.zeros(3, points, 1), torch.zeros(shape))
+    outputs, targets = torch.zeros(3, 4, 1), torch.zeros(4, 1)
+    with pytest.raises(ValueError, match="targets must be finite, but 4 of 4 rows"):
+        calibration(methods.de(Gaussian(0.1)), outputs, targets / 0)
+    with pytest.raises(ValueError, match="some weight must be positive"):
+        calibration(methods.de(Gaussian(0.1)), outputs, targets, torch.zeros(4))

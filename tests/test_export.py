@@ -1,6 +1,7 @@
 """An exported graph equals its estimator, for any number of rows, and exporting leaves the estimator as it is."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,3 +138,16 @@ def test_an_exported_classifier_predicts_its_probabilities(method, tmp_path):
     metadata = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
     assert metadata["features"] == '["a", "b", "c"]' and metadata["classes"] == '["low", "middle", "top"]'
     assert metadata["method"] == method
+
+
+@pytest.mark.slow
+def test_the_error_bars_of_a_noise_free_table_are_the_estimators(tmp_path):
+    """They are differences of nearly equal numbers, and their noise is far below what an exporter may take for zero."""
+    X = np.random.default_rng(0).uniform(size=(40, 2))
+    model = DEGPRegressor(**QUICK).fit(X, np.sin(3 * X[:, 0]) + X[:, 1] ** 2)
+    model.process_ = replace(model.process_, scales=replace(model.process_.scales, noise_variance=4e-9))
+    assert model.process_weight_ == 1
+    path, new = export_onnx(model, tmp_path / "model.onnx", dtype=torch.float64), X[:10] + 0.05
+    outputs, spread = run_onnx(path, new), model.uncertainty(new)
+    for part in PARTS:
+        np.testing.assert_allclose(outputs[part], getattr(spread, part), rtol=1e-2)

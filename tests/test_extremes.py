@@ -19,9 +19,10 @@ from degp import (
     kl_divergence,
     methods,
 )
-from degp.gaussian import KroneckerGaussian, NumericalWarning
+from degp.gaussian import KroneckerGaussian
 from degp.nets import mlp
 from degp.priors import NNGP, ExactGP
+from degp.roots import NumericalWarning
 from degp.sklearn import DEGPRegressor
 from tests.fixtures import normal
 from tests.memory import LargestTensor

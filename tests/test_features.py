@@ -90,3 +90,9 @@ def test_features_of_another_backbone_are_refused(tmp_path):
 def test_only_heads_have_features():
     with pytest.raises(ValueError, match="only stacked heads on a backbone have features"):
         Ensemble(lambda: nn.Linear(3, 1), 2).on_features()
+
+
+def test_no_points_have_no_features():
+    assert features_of(nn.Linear(2, 3), torch.zeros(0, 2)).shape == (0, 3)
+    with pytest.raises(ValueError, match="batch_size is a number of points and must be at least 1, but it is 0"):
+        features_of(nn.Linear(2, 3), torch.zeros(4, 2), batch_size=0)

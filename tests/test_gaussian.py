@@ -2,7 +2,6 @@
 
 import math
 import re
-import warnings
 
 import jaxtyping
 import pytest
@@ -12,8 +11,9 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from degp import KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
-from degp.gaussian import average, cholesky, inverse
+from degp import KroneckerGaussian, LowRankGaussian, kl_divergence
+from degp.gaussian import average
+from degp.roots import cholesky, inverse
 from tests import reference
 from tests.fixtures import normal
 from tests.memory import LargestTensor
@@ -159,14 +159,6 @@ def test_second_derivatives_of_kl():
         return kl_divergence(LowRankGaussian(*parts), p)
 
     assert gradgradcheck(divergence, (normal(3, 3, seed=4).requires_grad_(), *arguments(2, 3, 2)))
-
-
-@pytest.mark.parametrize("N", [63, 64, 128])
-def test_a_root_is_that_of_the_matrix_whatever_its_size(N):
-    gram = random_gram(N)
-    root = cholesky(gram, jitter=0.1)
-    expected = torch.linalg.cholesky(gram + 0.1 * gram.diagonal().mean() * torch.eye(N, dtype=gram.dtype))
-    assert_close(root, expected)
 
 
 @pytest.mark.parametrize("M, N, C", [(1, 1, 1), (3, 4, 2), (6, 2, 1)])
@@ -431,51 +423,10 @@ def test_largest_tensor_is_recorded():
     assert largest.elements >= 600**2
 
 
-# Gram matrices that are no covariances
-
-
-def test_repeated_points_get_a_jitter_that_is_stated():
-    x = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0]).double()
-    gram = 4.0 * torch.exp(-(x[:, None] - x[None]).square())
-    message = r"5 points was not positive definite with a jitter of 0; 1e-10 × its mean diagonal \(4e-10\) was added"
-    with pytest.warns(NumericalWarning, match=message):
-        root = cholesky(gram - 1e-15 * torch.eye(5))
-    assert_close(root @ root.mT, gram, rtol=0, atol=1e-8)
-
-
-def test_jitter_asked_for_is_added_without_a_warning():
-    gram = 4.0 * torch.ones(5, 5, dtype=torch.float64)
-    with warnings.catch_warnings(action="error"):
-        root = cholesky(gram, jitter=0.05)
-    assert_close(root @ root.mT, gram + 0.2 * torch.eye(5))
-
-
-@pytest.mark.parametrize("smallest, added", [(-3e-9, 1e-8), (-3e-6, 1e-5)])
-def test_jitter_is_raised_tenfold_until_it_suffices(smallest, added):
-    rotation = torch.linalg.qr(normal(4, 4)).Q
-    values = torch.tensor([smallest, 1.0, 1.0, 2.0 - smallest]).double()  # their mean is 1
-    gram = rotation @ torch.diag(values) @ rotation.mT
-    with pytest.warns(NumericalWarning, match=f"{added:g} × its mean diagonal"):
-        root = cholesky(gram)
-    assert_close(root @ root.mT, gram + added * torch.eye(4), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_gram_that_is_not_finite_is_refused(bad):
-    gram = torch.eye(3)
-    gram[1, 1] = bad
-    with pytest.raises(ValueError, match="must be finite, but 1 of its 9 entries are NaN or infinite"):
-        cholesky(gram)
-
-
-def test_indefinite_gram_is_refused():
-    with pytest.raises(ValueError, match=r"eigenvalues reach from -1 to 3 \(jitter 0\); is the kernel symmetric"):
-        cholesky(torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
-
-
-def test_negative_jitter_is_refused():
-    with pytest.raises(ValueError, match=r"jitter must not be negative, but it is -0\.1"):
-        cholesky(torch.eye(2), jitter=-0.1)
+def test_observed_points_may_be_marked():
+    q, targets = random_posterior(3, 4, 2), normal(2, 2)
+    marked = q.condition(torch.tensor([True, False, False, True]), targets, 0.1)
+    assert_close(marked.mean, q.condition(torch.tensor([0, -1]), targets, 0.1).mean, rtol=0, atol=0)
 
 
 # Arguments that cannot be
@@ -525,6 +476,9 @@ MISSHAPEN = {
     ),
     "targets must have one value per point and output, (N, C) = (1, 3), but their shape is (1, 1)": lambda: (
         ONE_POINT.condition(torch.tensor([0]), torch.zeros(1, 1), 0.1)
+    ),
+    "q has (N, C) = (1, 3) and p (1, 1)": lambda: average(
+        ONE_POINT, LowRankGaussian(torch.zeros(1, 1), torch.ones(2, 1, 1), 0.1), 0.5
     ),
 }
 

@@ -14,6 +14,7 @@ import warnings
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.testing import assert_close
 
 from degp import Batch, Categorical, Ensemble, MeasurementAlone, Unlabelled, attach, fit, methods
@@ -232,6 +233,24 @@ def test_a_captured_run_resumes():
         trained(Captured(transform()), Grouped(), epochs=1, checkpoints=Checkpoints(folder))
         resumed = trained(Captured(transform()), Grouped(), epochs=2, checkpoints=Checkpoints(folder))
     assert_close(resumed, trained(Captured(transform()), Grouped(), epochs=2), rtol=1e-6, atol=1e-7)
+
+
+def test_dropout_resumes_where_it_was():
+    """It draws from the GPU's own generator, in captured steps too."""
+
+    def network():
+        return nn.Sequential(nn.Flatten(), nn.Linear(768, 8), nn.Dropout(), nn.Linear(8, 4))
+
+    def run(stepping, epochs, checkpoints=None):
+        torch.manual_seed(2)
+        parts = {"ensemble": Ensemble(network, 3).cuda().double(), "method": functional()}
+        return trained(stepping(transform()), epochs=epochs, checkpoints=checkpoints, **parts)
+
+    for stepping in (Eager, Captured):
+        with tempfile.TemporaryDirectory() as folder:
+            run(stepping, 1, Checkpoints(folder))
+            resumed = run(stepping, 2, Checkpoints(folder))
+        assert_close(resumed, run(stepping, 2), rtol=1e-6, atol=1e-7)
 
 
 def reading_a_value():

@@ -17,6 +17,7 @@ LAYERS = [
     {"typing"},
     {"runtime.cpu", "runtime.files", "runtime.optimizers", "runtime.streams", "runtime.distributed", "runtime.kernels"},
     {"runtime.execution"},
+    {"roots"},
     {"gaussian", "measurement", "nets", "data", "metrics", "ensemble"},
     {"posterior", "predictive", "features"},
     {"likelihoods", "priors"},

@@ -11,8 +11,8 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 from torch.testing import assert_close
 
-from degp import Bernoulli, Categorical, ClassPredictive, Gaussian, HeteroscedasticGaussian, LowRankGaussian
-from degp.predictive import binary_entropy, entropy
+from degp import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, LowRankGaussian
+from degp.predictive import average_over, binary_entropy, entropy
 from tests import reference
 from tests.fixtures import normal, seeded
 from tests.memory import LargestTensor
@@ -208,6 +208,13 @@ def test_log_prob_of_real_targets_is_that_of_torch():
     assert_close(predictive.log_prob(y), expected)
 
 
+def test_targets_of_another_shape_have_no_log_prob():
+    """(N,) and (N, 1) would broadcast to (N, N)."""
+    predictive = Gaussian(0.3).predictive(random_posterior(3, 4, 1))
+    with pytest.raises(ValueError, match=r"one column per output, \(N, C\) = \(4, 1\), but their shape is \(4, 4\)"):
+        predictive.log_prob(normal(4, 4))
+
+
 @pytest.mark.parametrize("make", [Gaussian, HeteroscedasticGaussian])
 def test_widening_multiplies_the_noise(make):
     q, likelihood = random_posterior(3, 4, 2), make(0.3)
@@ -257,15 +264,26 @@ def test_labels_are_the_most_probable():
     assert Categorical().mixture(torch.tensor([[[0.0, 3.0, 1.0], [2.0, 0.0, 1.0]]])).labels.tolist() == [1, 0]
 
 
+def test_binary_targets_are_predicted_one_by_one():
+    g, targets = normal(5, 4, 3), torch.tensor([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 0, 0]])
+    prediction, p = Bernoulli().mixture(g), g.sigmoid().mean(0)
+    assert_close(prediction.log_prob(targets), distributions.Bernoulli(p).log_prob(targets.double()).sum(1))
+    assert torch.equal(prediction.labels, (g.sigmoid().mean(0) > 0.5).long())
+
+
+@pytest.mark.parametrize("make", [Categorical, Bernoulli])
+def test_no_points_have_empty_predictions(make):
+    prediction = make().predictive(random_posterior(3, 4, 2).marginal(slice(0)))
+    assert prediction.probabilities.shape == (0, 2) and prediction.total.shape == (0,)
+
+
 @pytest.mark.parametrize("make", [Categorical, Bernoulli])
 @pytest.mark.parametrize("most_values", [1, 2**17, 2**24])
 def test_prediction_in_chunks_is_the_expectation(make, most_values):
     q, likelihood = random_posterior(3, 4, 3), make(0.6)
     p = likelihood.probabilities(drawn(q, 200_000))
     measure = entropy if make is Categorical else binary_entropy
-    predictive = ClassPredictive.from_posterior(
-        q, likelihood.probabilities, measure, 20_000, generator=seeded(), most_values=most_values
-    )
+    predictive = average_over(q, likelihood.mixture, 20_000, generator=seeded(), most_values=most_values)
     assert_close(predictive.probabilities, p.mean(0), rtol=0, atol=0.015)
     assert_close(predictive.aleatoric, measure(p).mean(0), rtol=0, atol=0.015)
     assert_close(predictive.total, measure(p.mean(0)), rtol=0, atol=0.02)
@@ -274,7 +292,7 @@ def test_prediction_in_chunks_is_the_expectation(make, most_values):
 def test_prediction_in_chunks_bounds_its_memory():
     q, likelihood = random_posterior(4, 400, 10), Categorical()
     with LargestTensor() as largest:
-        ClassPredictive.from_posterior(q, likelihood.probabilities, entropy, 100, most_values=2**16)
+        average_over(q, likelihood.mixture, 100, most_values=2**16)
     assert largest.elements <= 2**16
 
 
@@ -315,10 +333,17 @@ REFUSED = {
         LABELS, 1
     ),
     "binary targets must be 0 or 1, but they include 2": lambda: Bernoulli().check_values(LABELS[:, None], 1),
-    "variance must be positive, but it is 0.0": lambda: Gaussian(0.0),
-    "base_variance must be positive, but it is -1.0": lambda: HeteroscedasticGaussian(-1.0),
-    "temperature must be positive, but it is 0.0": lambda: Categorical(0.0),
-    "temperature must be positive, but it is nan": lambda: Bernoulli(math.nan),
+    "variance must be positive and finite, but it is 0.0": lambda: Gaussian(0.0),
+    "variance must be positive and finite, but it is inf": lambda: Gaussian(math.inf),
+    "variance must be positive and finite, but it is []": lambda: Gaussian([]),
+    "variance must be positive and finite, but it is [0.5, -1.0]": lambda: Gaussian([0.5, -1.0]),
+    "unit must be positive and finite, but it is [1.0, 0.0]": lambda: Gaussian(units=([0.0, 0.0], [1.0, 0.0])),
+    "units must be an offset and a unit per output, but they are ([0.0, 1.0], [1.0])": lambda: Gaussian(
+        units=([0.0, 1.0], [1.0])
+    ),
+    "base_variance must be positive and finite, but it is -1.0": lambda: HeteroscedasticGaussian(-1.0),
+    "temperature must be positive and finite, but it is 0.0": lambda: Categorical(0.0),
+    "temperature must be positive and finite, but it is nan": lambda: Bernoulli(math.nan),
     "units must be those of each target, or one for all, but there are 2 and the network has 1 outputs": lambda: (
         Gaussian(units=UNITS).check(REAL[:, :1], 1)
     ),

@@ -418,6 +418,14 @@ def test_linear_ensemble_recovers_the_exact_posterior(D, N):
     assert ((q.mean - exact.mean(points))[:, 0] / std).abs().mean() < 0.02
 
 
+def test_one_member_predicts_and_draws_itself():
+    ensemble, method = small_ensemble(1), degp(MEAN, NNGP(1))
+    outputs = ensemble(small_batch().inputs)
+    assert torch.equal(method.draw(outputs), outputs[0])
+    assert torch.equal(method.posterior(outputs).variance(), torch.zeros_like(outputs[0]))
+    assert torch.equal(method.predictive(outputs).mean, outputs[0])
+
+
 # Arguments that cannot be
 
 MEAN = Gaussian()

@@ -39,6 +39,10 @@ def test_tensors_must_agree_on_the_points():
         Batch((TOKENS, MASK[:5]), torch.zeros(6, 1))
     with pytest.raises(ValueError, match=r"one row per point, but their shapes are \(\)"):
         Batch(torch.tensor(1.0), torch.zeros(1, 1))
+    with pytest.raises(TypeError, match=r"must be tensors, one or several in tuples .*, but there is a NoneType"):
+        count_points(None)
+    with pytest.raises(ValueError, match="there must be inputs to join, but there are none"):
+        join_points([])
     with pytest.raises(TypeError, match=r"must be tensors, one or several in tuples .*, but there is a str"):
         Batch({"tokens": TOKENS, "name": "a"}, torch.zeros(6, 1))
 

@@ -18,7 +18,7 @@ PUBLIC = {
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
         *{"AverageEigenvalue", "PointwiseAverage", "ensemble_posterior"},
         *{"UniformBox", "BatchRegion", "Combined", "Unlabelled", "MeasurementAlone", "BatchPart", "no_points"},
-        *{"ClassPredictive", "RegressionPredictive"},
+        *{"BinaryPredictive", "ClassPredictive", "RegressionPredictive"},
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },
     "degp.methods": {
@@ -63,7 +63,7 @@ PUBLIC = {
     "degp.runtime.execution": {
         *{"Execution", "Vmap", "Loop", "Grouped", "Recomputed", "Compiled", "CompiledForTraining", "by_name"},
         *{"Choice", "strategy_for", "prior_strategy", "candidates_for", "fastest", "workable", "kept_randomness"},
-        *{"compiled_forward", "grouped_program", "NotGroupable", "Tensors", "one_tensor"},
+        *{"compiled_forward", "grouped_program", "is_groupable", "NotGroupable", "Tensors", "one_tensor"},
     },
     "degp.report": {
         *{"evaluate_regression", "evaluate_classification", "render_page"},

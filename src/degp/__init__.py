@@ -8,13 +8,14 @@ from degp import data, methods, metrics, nets, priors
 from degp.attached import attach
 from degp.ensemble import Ensemble, Unpacked, lora, rank_one
 from degp.features import cache_features
-from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, NumericalWarning, kl_divergence
+from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, kl_divergence
 from degp.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from degp.measurement import BatchPart, BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
 from degp.methods import batch_loss
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
 from degp.prediction import predict
-from degp.predictive import ClassPredictive, RegressionPredictive
+from degp.predictive import BinaryPredictive, ClassPredictive, RegressionPredictive
+from degp.roots import NumericalWarning
 from degp.runtime import distributed
 from degp.training import (
     CheckpointError,
@@ -35,6 +36,7 @@ __all__ = [
     "BatchPart",
     "BatchRegion",
     "Bernoulli",
+    "BinaryPredictive",
     "Categorical",
     "CheckpointError",
     "Checkpoints",

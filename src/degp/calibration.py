@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from degp.data import check_weights
 from degp.likelihoods import LOG_2PI
 from degp.methods import Method, with_likelihood
-from degp.predictive import ClassPredictive, Predictive, RegressionPredictive
+from degp.predictive import BinaryPredictive, ClassPredictive, Predictive, RegressionPredictive
 
 __all__ = [
     "LARGEST_TEMPERATURE",
@@ -19,7 +20,6 @@ __all__ = [
     "calibrated_nll",
     "first_within_one_error",
     "golden_section",
-    "log_prob",
     "smoothed_nll",
     "smoothed_nll_by_point",
     "weighted_mean",
@@ -30,17 +30,6 @@ LARGEST_NOISE, LARGEST_TEMPERATURE = 12.0, 3.0
 DOUBT = 2.0  # standard errors of evidence that a lower noise variance needs
 TEMPERATURE_SPREAD = 0.5  # of the log-normal prior on the temperature
 NUM_DRAWS = 256
-
-
-def log_prob(predictive: Predictive, targets: Tensor) -> Float[Tensor, "N"]:
-    """log p(y) per point.
-
-    Example:
-        >>> log_prob(method.predictive(torch.zeros(3, 2, 1)), torch.tensor([[0.0], [0.5]]))
-        tensor([ 0.2324, -1.0176], dtype=torch.float64)
-    """
-    assert isinstance(predictive, (RegressionPredictive, ClassPredictive))
-    return predictive.log_prob(targets)
 
 
 def calibrated_nll(
@@ -56,7 +45,7 @@ def calibrated_nll(
         tensor([0.7275, 0.7275])
     """
     if not isinstance(predictive, RegressionPredictive):
-        return -log_prob(predictive, targets)
+        return -predictive.log_prob(targets)
     factors = torch.linspace(-LARGEST_NOISE, LARGEST_NOISE, 49).exp().to(predictive.aleatoric)[:, None, None]
     variance = predictive.epistemic + factors * predictive.aleatoric
     squares = (targets - predictive.mean).square() / variance
@@ -80,6 +69,7 @@ def calibrate(
         >>> outputs = ensemble(data.inputs).detach()
         >>> factor = calibrate(with_likelihood(method, Gaussian(variance=0.1)), outputs, data.targets)
     """
+    _check(method, outputs, targets, weights)
     nll = _nll_by_log_factor(method, outputs, targets, weights)
     return _widen(method, _minimum(nll, is_noise=_is_regression(method, outputs)))
 
@@ -103,6 +93,7 @@ def calibrate_cautiously(
         >>> round(calibrate_cautiously(with_likelihood(method, Gaussian(variance=1.0)), outputs, targets), 2)
         1.0
     """
+    _check(method, outputs, targets, weights)
     nll = _nll_by_log_factor(method, outputs, targets, weights)
     if not _is_regression(method, outputs):
         doubt = 0.5 / TEMPERATURE_SPREAD**2 / _count(targets, weights)
@@ -190,6 +181,20 @@ def golden_section(function: Callable[[float], float], low: float, high: float, 
     return (low + high) / 2
 
 
+def _check(method: Method, outputs: Float[Tensor, "M N C"], targets: Tensor, weights: Tensor | None) -> None:
+    """Raises ValueError where the points cannot calibrate."""
+    _, N, C = outputs.shape
+    if not N or len(targets) != N:
+        raise ValueError(
+            f"calibration needs at least one point, and a target of each, but there are outputs at {N} points and "
+            f"{len(targets)} targets; pass the same points in both"
+        )
+    method.likelihood.check(targets, C)
+    method.likelihood.check_values(targets, C)
+    if weights is not None:
+        check_weights(weights)
+
+
 def _count(targets: Tensor, weights: Float[Tensor, "N"] | None) -> float:
     """How many observations the points count for."""
     return float(len(targets) if weights is None else weights.sum())
@@ -216,9 +221,13 @@ def _is_regression(method: Method, outputs: Float[Tensor, "M N C"]) -> bool:
 
 
 def _score(predictive: Predictive, targets: Tensor, weights: Float[Tensor, "N"] | None) -> float:
-    if isinstance(predictive, ClassPredictive) and not targets.is_floating_point():
+    if isinstance(predictive, ClassPredictive):
         return smoothed_nll(predictive.probabilities, targets, weights)
-    return -float(weighted_mean(log_prob(predictive, targets), weights))
+    if isinstance(predictive, BinaryPredictive):  # each target as two classes
+        p, labels = predictive.probabilities.flatten(), targets.long().flatten()
+        repeated = None if weights is None else weights.repeat_interleave(targets.shape[1])
+        return smoothed_nll(torch.stack([1 - p, p], 1), labels, repeated)
+    return -float(weighted_mean(predictive.log_prob(targets), weights))
 
 
 def _minimum(nll: Callable[[float], float], *, is_noise: bool) -> float:

@@ -11,7 +11,6 @@ import copy
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ import degp
 from degp.data.standardise import Standardiser
 from degp.ensemble import Ensemble
 from degp.graph import CLASSES, NUMBERS, Classes, Numbers, normal_draws, run_onnx, write_onnx
-from degp.runtime.execution import NotGroupable, grouped_program
+from degp.runtime.execution import grouped_program, is_groupable
 from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.embedding import Embedding
 from degp.tabular.preprocessing import EncodedRows
@@ -88,7 +87,7 @@ class _Members(nn.Module):
             nn.Buffer(torch.tensor(values, dtype=torch.float64)) for values in (scaling.mean, scaling.std)
         )
         self.stacked = copy.deepcopy(ensemble.stacked)
-        self.program = None if self.stacked is None else _program(self.stacked)
+        self.program = grouped_program(self.stacked) if self.stacked and is_groupable(self.stacked) else None
         self.separate = nn.ModuleList(ensemble.to_modules()) if self.program is None else None
 
     def scaled(self, features: Tensor) -> Tensor:
@@ -213,13 +212,6 @@ class _Classification(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         return self.classes(self.members(features))
-
-
-def _program(stacked: nn.Module) -> Any:
-    try:
-        return grouped_program(stacked)
-    except NotGroupable:
-        return None
 
 
 def _metadata(estimator: Estimator) -> dict[str, str]:

@@ -29,7 +29,9 @@ def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -
         >>> features_of(torch.nn.Linear(2, 5), data.inputs).shape
         torch.Size([24, 5])
     """
-    starts = range(0, count_points(inputs), batch_size)
+    if batch_size < 1:
+        raise ValueError(f"batch_size is a number of points and must be at least 1, but it is {batch_size}")
+    starts = range(0, max(count_points(inputs), 1), batch_size)  # a network of no points still has the shape
     with evaluation(backbone):
         return torch.cat([one_tensor(backbone(take_points(inputs, slice(i, i + batch_size)))) for i in starts])
 

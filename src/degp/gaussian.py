@@ -1,14 +1,14 @@
 """Gaussian algebra: a low-rank Gaussian, a Kronecker one, and the divergence between them. Float64 inside."""
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+from degp.roots import cholesky, inverse
 
 if TYPE_CHECKING:
     from gpytorch.distributions import MultivariateNormal
@@ -17,23 +17,9 @@ __all__ = [
     "Coefficients",
     "KroneckerGaussian",
     "LowRankGaussian",
-    "NumericalWarning",
     "average",
-    "cholesky",
-    "inverse",
     "kl_divergence",
 ]
-
-
-class NumericalWarning(UserWarning):
-    """A result was changed to keep it computable; the message says by how much.
-
-    Example:
-        >>> import warnings
-        >>> with warnings.catch_warnings():
-        ...     warnings.simplefilter("ignore", NumericalWarning)
-        ...     root = cholesky(torch.ones(2, 2))
-    """
 
 
 class LowRankGaussian:
@@ -159,7 +145,7 @@ class LowRankGaussian:
 
     def condition(
         self,
-        points: Int[Tensor, "K"],
+        points: Int[Tensor, "K"] | Bool[Tensor, "N"],
         targets: Float[Tensor, "K C"],
         noise_variance: Float[Tensor, "K C"] | Float[Tensor, ""] | float,
     ) -> "LowRankGaussian":
@@ -168,7 +154,8 @@ class LowRankGaussian:
         At unobserved points only z changes. At an observed one the white part is inferred too, by the share
         ρ = d / (d + σ²):  f = (1 − ρ)(m + Aᵀz) + ρy + N(0, (1 − ρ)d). Costs O(M²KC + M²NC); equals dense conditioning.
         """
-        _require_distinct(points % len(self.mean))  # −1 is the last point too
+        points = torch.arange(len(self.mean), device=points.device)[points]  # −1 is the last; a mask has its rows
+        _require_distinct(points)
         observed = self.marginal(points)
         noise = _as_diagonal(noise_variance, observed.mean, name="noise_variance")
         after = self.updated(observed.coefficients(targets, noise))
@@ -238,6 +225,11 @@ def average(q: LowRankGaussian, p: LowRankGaussian, weight: float) -> LowRankGau
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"the weight of p in the mixture must be between 0 and 1, but it is {weight}")
+    if p.mean.shape != q.mean.shape:
+        raise ValueError(
+            f"q and p must live on the same points and outputs, but q has (N, C) = {tuple(q.mean.shape)} "
+            f"and p {tuple(p.mean.shape)}"
+        )
     difference = p.mean - q.mean
     deviations = [
         (1 - weight) ** 0.5 * q.deviations,
@@ -306,81 +298,6 @@ def kl_divergence(q: LowRankGaussian, p: KroneckerGaussian) -> Float[Tensor, ""]
     logdet_p = 2 * C * L.diagonal().log().sum()
     logdet_q = _logdet(_capacitance_root(A, d), d)
     return 0.5 * (quadratic_and_trace + trace_diagonal - N * C + logdet_p - logdet_q)
-
-
-def cholesky(gram: Float[Tensor, "N N"], *, jitter: float = 0.0, most_jitter: float = 1e-3) -> Float[Tensor, "N N"]:
-    """L with LLᵀ = K + jitter·(tr K / N)·I, in float64.
-
-    Where that is not positive definite the jitter is raised tenfold, from 1e-10 at least, until it is; a
-    `NumericalWarning` says what was added. A jitter beyond `most_jitter`, or entries that are not finite, are an error.
-
-    Example:
-        >>> cholesky(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
-        tensor([[2., 0.],
-                [0., 3.]], dtype=torch.float64)
-    """
-    if jitter < 0:
-        raise ValueError(f"jitter must not be negative, but it is {jitter}; 0 adds nothing to the diagonal")
-    gram = gram.double()
-    scale = gram.diagonal().mean()
-    tried = jitter
-    while True:
-        root, info = _factorised(gram, tried * scale)
-        if gram.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return root  # no value can be read inside a CUDA graph; a failure shows as NaN in the loss
-        if not int(info) and math.isfinite(root.detach().diagonal().sum()):
-            break
-        tried = max(10 * tried, 1e-10)
-        if tried > max(most_jitter, jitter) or not gram.isfinite().all():
-            raise ValueError(_not_positive_definite(gram, jitter))
-    if tried != jitter:
-        warnings.warn(
-            f"a Gram matrix of {len(gram)} points was not positive definite with a jitter of {jitter:g}; "
-            f"{tried:g} × its mean diagonal ({tried * scale.item():.3g}) was added instead",
-            NumericalWarning,
-            stacklevel=2,
-        )
-    return root
-
-
-def _factorised(gram: Float[Tensor, "N N"], added: Float[Tensor, ""]) -> tuple[Float[Tensor, "N N"], Int[Tensor, ""]]:
-    """The root of a Gram matrix with `added` on its diagonal, and LAPACK's info: 0 for success.
-
-    On a CPU rows whose length is a multiple of 64 compete for the same cache lines: padding by eight rows of the
-    identity makes it a quarter faster.
-    """
-    N = len(gram)
-    more = 8 if N % 64 == 0 and gram.device.type == "cpu" else 0
-    lifted = F.pad(gram, (0, more, 0, more))
-    lifted.diagonal()[:N].add_(added)
-    lifted.diagonal()[N:].fill_(1.0)
-    root, info = torch.linalg.cholesky_ex(lifted)
-    return root[:N, :N], info
-
-
-def inverse(L: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-    """L⁻¹ of a lower triangular matrix.
-
-    Example:
-        >>> inverse(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
-        tensor([[0.5000, 0.0000],
-                [0.0000, 0.2500]])
-    """
-    return torch.linalg.solve_triangular(L, torch.eye(len(L), dtype=L.dtype, device=L.device), upper=False)
-
-
-def _not_positive_definite(gram: Tensor, jitter: float) -> str:
-    if not gram.isfinite().all():
-        bad = int((~gram.isfinite()).sum())
-        return (
-            f"a Gram matrix must be finite, but {bad} of its {gram.numel()} entries are NaN or infinite; "
-            f"look for such values, or for very large ones, in the inputs and in the kernel's variances"
-        )
-    smallest, largest = (value.item() for value in torch.linalg.eigvalsh(gram)[[0, -1]])
-    return (
-        f"a Gram matrix must be positive definite, but its eigenvalues reach from {smallest:.3g} to {largest:.3g} "
-        f"(jitter {jitter:g}); is the kernel symmetric and positive? Otherwise pass a larger jitter"
-    )
 
 
 def _capacitance_root(A: Float[Tensor, "M NC"], d: Float[Tensor, "NC"]) -> Float[Tensor, "M M"]:

@@ -27,7 +27,7 @@ from degp.gaussian import Coefficients
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.methods import Method
 from degp.points import Inputs, as_inputs, count_points, join_points, map_tensors, take_points, tensors_of
-from degp.runtime.execution import Grouped, NotGroupable, grouped_program
+from degp.runtime.execution import Grouped, is_groupable
 from degp.runtime.execution.strategies import Tensors, differentiable_attention, one_tensor, unstack
 from degp.runtime.files import new_file
 
@@ -163,6 +163,7 @@ def write_onnx(
             dynamo=True,
             input_names=list(inputs),
             dynamic_shapes=(_any_number_of(several),),
+            optimize=False,  # its rules leave out "+ c" up to c = 1e-8, such as a small noise variance
             verbose=False,
         )
     assert program is not None
@@ -279,7 +280,7 @@ class Classes(nn.Module):
 
 
 def normal_draws(num_draws: int, M: int, C: int, *, dtype: torch.dtype, generator: torch.Generator | None) -> Draws:
-    """The numbers that `ClassPredictive.from_posterior` draws in this precision: of z, and of the white part.
+    """The numbers that `average_over` draws in this precision: of z, and of the white part.
 
     Example:
         >>> z, e = normal_draws(1000, M=5, C=3, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
@@ -322,13 +323,8 @@ def _evaluable(ensemble: Ensemble) -> Ensemble:
 
 
 def _is_groupable(members: Ensemble, stacked: nn.Module) -> bool:
-    if not all(members.has_member_axis(f"stacked.{name}") for name in stacked.state_dict()):
-        return False  # light members, which share tensors
-    try:
-        grouped_program(stacked)
-    except NotGroupable:
-        return False
-    return True
+    """Whether members that share no tensors, unlike light ones, have a grouped form."""
+    return all(members.has_member_axis(f"stacked.{name}") for name in stacked.state_dict()) and is_groupable(stacked)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:
@@ -362,11 +358,16 @@ def _names(inputs: Inputs) -> list[str]:
 
 
 def _tidy(model: Any) -> None:
-    """Leaves out stack traces, and stores equal weights once: the exporter transposes shared ones for each member."""
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass, DeduplicateInitializersPass
+    """Computes constants, and stores equal weights once: the exporter transposes shared ones for each member."""
+    from onnx_ir.passes import common
+    from onnxscript.optimizer import fold_constants
 
-    ClearMetadataAndDocStringPass()(model)
-    DeduplicateInitializersPass(size_limit=2**31)(model)
+    common.InlinePass()(model)
+    fold_constants(model)
+    common.RemoveUnusedNodesPass()(model)
+    common.CommonSubexpressionEliminationPass()(model)
+    common.ClearMetadataAndDocStringPass()(model)
+    common.DeduplicateInitializersPass(size_limit=2**31)(model)
 
 
 def _name_outputs(graph: Any, names: Sequence[str]) -> None:
@@ -396,5 +397,5 @@ def _require_onnx() -> None:
     try:
         import onnx as _onnx  # noqa: F401
         import onnxscript as _onnxscript  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ImportError(f"exporting needs {error.name}: pip install 'degp[onnx]'") from None

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from degp.gaussian import LowRankGaussian
 from degp.posterior import moments
-from degp.predictive import ClassPredictive, Predictive, RegressionPredictive, binary_entropy, entropy, require_draws
+from degp.predictive import (
+    BinaryPredictive,
+    ClassPredictive,
+    Predictive,
+    RegressionPredictive,
+    average_over,
+    require_draws,
+)
 
 __all__ = ["Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Likelihood"]
 
@@ -86,15 +93,22 @@ class Gaussian(nn.Module):
         units: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
         super().__init__()
-        smallest = min(variance) if isinstance(variance, Sequence) else variance
-        _require_positive("variance", smallest)
-        if not 0 <= floor < smallest:
-            raise ValueError(f"floor must be at least 0 and less than the variance {smallest}, but it is {floor}")
-        self.log_variance = nn.Parameter((torch.tensor(variance, dtype=torch.float64) - floor).log(), learned)
+        values = torch.as_tensor(variance, dtype=torch.float64)
+        _require_positive("variance", values)
+        if not 0 <= floor < float(values.min()):
+            raise ValueError(
+                f"floor must be at least 0 and less than the variance {float(values.min())}, but it is {floor}"
+            )
+        self.log_variance = nn.Parameter((values - floor).log(), learned)
         self.register_buffer("floor", torch.tensor(floor, dtype=torch.float64))
         self.has_units = units is not None
-        for name, values in zip(("offset", "unit"), units or ((), ()), strict=True):  # a setting, no weight
-            self.register_buffer(name, torch.tensor(values, dtype=torch.float64), persistent=False)
+        offset, unit = (torch.as_tensor(part, dtype=torch.float64).clone() for part in units or ((), ()))
+        if units is not None:
+            _require_positive("unit", unit)
+            if offset.ndim != 1 or offset.shape != unit.shape:
+                raise ValueError(f"units must be an offset and a unit per output, but they are {units}")
+        self.register_buffer("offset", offset, persistent=False)  # a setting, no weight
+        self.register_buffer("unit", unit, persistent=False)
 
     @property
     def variance(self) -> Float[Tensor, "*C"]:
@@ -284,11 +298,11 @@ class Categorical(nn.Module):
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
     ) -> ClassPredictive:
         """The mean over `num_draws` draws of f, in chunks of points so that memory stays bounded."""
-        return ClassPredictive.from_posterior(q, self.probabilities, entropy, num_draws, generator=generator)
+        return average_over(q, self.mixture, num_draws, generator=generator)
 
     def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
         """The mean over the members."""
-        return ClassPredictive.from_draws(self.probabilities(outputs), entropy)
+        return ClassPredictive.from_draws(self.probabilities(outputs))
 
 
 class Bernoulli(nn.Module):
@@ -341,13 +355,13 @@ class Bernoulli(nn.Module):
 
     def predictive(
         self, q: LowRankGaussian, *, num_draws: int = 1000, generator: torch.Generator | None = None
-    ) -> ClassPredictive:
+    ) -> BinaryPredictive:
         """The mean over `num_draws` draws of f, in chunks of points so that memory stays bounded."""
-        return ClassPredictive.from_posterior(q, self.probabilities, binary_entropy, num_draws, generator=generator)
+        return average_over(q, self.mixture, num_draws, generator=generator)
 
-    def mixture(self, outputs: Float[Tensor, "M N C"]) -> ClassPredictive:
+    def mixture(self, outputs: Float[Tensor, "M N C"]) -> BinaryPredictive:
         """The mean over the members."""
-        return ClassPredictive.from_draws(self.probabilities(outputs), binary_entropy)
+        return BinaryPredictive.from_draws(self.probabilities(outputs))
 
 
 def _as_labels(targets: Tensor) -> str:
@@ -383,9 +397,10 @@ def _log_temperature(temperature: float, learned: bool) -> nn.Parameter:
     return nn.Parameter(torch.tensor(math.log(temperature), dtype=torch.float64), learned)
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, but it is {value}")
+def _require_positive(name: str, value: float | Float[Tensor, "*C"]) -> None:
+    values = torch.as_tensor(value)
+    if not values.numel() or not bool((values > 0).all() and values.isfinite().all()):
+        raise ValueError(f"{name} must be positive and finite, but it is {values.tolist()}")
 
 
 def _invalid(targets: Tensor) -> float:

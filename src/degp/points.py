@@ -40,9 +40,9 @@ def tensors_of(inputs: Inputs) -> list[Tensor]:
         2
     """
     found = tree_leaves(inputs)
-    other = next((leaf for leaf in found if not isinstance(leaf, Tensor)), None)
-    if other is not None or not found:
-        kind = type(other).__name__ if found else f"{type(inputs).__name__} without tensors"
+    others = [leaf for leaf in found if not isinstance(leaf, Tensor)]
+    if others or not found:
+        kind = type(others[0]).__name__ if others else f"{type(inputs).__name__} without tensors"
         raise TypeError(
             f"inputs must be tensors, one or several in tuples and dictionaries, but there is a {kind}; "
             f"make tensors of arrays with torch.as_tensor, and a Batch of a whole data set with degp.data.as_batch"
@@ -91,6 +91,8 @@ def join_points(parts: Sequence[Inputs]) -> Inputs:
         >>> join_points([torch.zeros(2, 3), torch.ones(4, 3)]).shape
         torch.Size([6, 3])
     """
+    if not parts:
+        raise ValueError("there must be inputs to join, but there are none; is the iterator used up?")
     return parts[0] if len(parts) == 1 else tree_map(lambda *tensors: torch.cat(tensors), *parts)
 
 

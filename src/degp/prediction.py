@@ -5,6 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from degp.ensemble import Ensemble
+from degp.ensemble.members import require_ensemble
+from degp.ensemble.outputs import naming_inputs
 from degp.gaussian import Coefficients
 from degp.methods import Method, require_method
 from degp.points import Inputs, as_inputs, count_points, take_points
@@ -52,6 +54,7 @@ def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> F
         >>> evaluate(ensemble, data.inputs, batch_size=16).shape
         torch.Size([3, 24, 1])
     """
+    require_ensemble(ensemble)
     if batch_size < 1:
         raise ValueError(f"batch_size is a number of points and must be at least 1, but it is {batch_size}")
     inputs = as_inputs(inputs)
@@ -62,7 +65,8 @@ def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> F
     ensemble.eval()
     try:
         starts = range(0, num_points, batch_size)
-        return torch.cat([ensemble(take_points(inputs, slice(i, i + batch_size))) for i in starts], dim=1)
+        with naming_inputs(ensemble, inputs):
+            return torch.cat([ensemble(take_points(inputs, slice(i, i + batch_size))) for i in starts], dim=1)
     finally:
         for module, training in modes:
             module.training = training

@@ -1,20 +1,25 @@
 """Predictive distributions of new targets, with total = aleatoric + epistemic uncertainty."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from degp.gaussian import LowRankGaussian
 
-__all__ = ["ClassPredictive", "Predictive", "RegressionPredictive", "binary_entropy", "entropy"]
-
-Probabilities = Callable[[Float[Tensor, "S N C"]], Float[Tensor, "S N C"]]
-Entropy = Callable[[Float[Tensor, "... N C"]], Float[Tensor, "... N"]]
+__all__ = [
+    "BinaryPredictive",
+    "ClassPredictive",
+    "Predictive",
+    "RegressionPredictive",
+    "average_over",
+    "binary_entropy",
+    "entropy",
+]
 
 
 @runtime_checkable
@@ -41,6 +46,10 @@ class Predictive(Protocol):
     @property
     def total(self) -> Float[Tensor, "N *C"]:
         """Their sum."""
+        ...
+
+    def log_prob(self, targets: Shaped[Tensor, "N *C"]) -> Float[Tensor, "N"]:
+        """log p(y) per point."""
         ...
 
 
@@ -91,6 +100,7 @@ class RegressionPredictive:
 
     def log_prob(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
         """log N(y | m, total) per point, summed over its outputs."""
+        _require_same_shape(targets, self.mean)
         variance = self.total.double()
         squares = (targets.double() - self.mean.double()).square() / variance
         return -0.5 * (squares + variance.log() + math.log(2 * math.pi)).sum(-1)
@@ -113,7 +123,7 @@ class ClassPredictive:
 
     Example:
         >>> outputs = torch.randn(100, 5, 3)
-        >>> prediction = ClassPredictive.from_draws(outputs.softmax(-1), entropy)
+        >>> prediction = ClassPredictive.from_draws(outputs.softmax(-1))
         >>> prediction.probabilities.shape, prediction.labels.shape
         (torch.Size([5, 3]), torch.Size([5]))
     """
@@ -132,47 +142,99 @@ class ClassPredictive:
         return self.probabilities.gather(1, labels.long()[:, None]).squeeze(1).log()
 
     @property
-    def labels(self) -> Tensor:
+    def labels(self) -> Int[Tensor, "N"]:
         """The most probable class per point."""
         return self.probabilities.argmax(-1)
 
     @classmethod
-    def from_draws(cls, draws: Float[Tensor, "S N C"], entropy: Entropy) -> "ClassPredictive":
+    def from_draws(cls, draws: Float[Tensor, "S N C"]) -> "ClassPredictive":
         """From the probabilities under S functions, or under M members."""
         mean = draws.mean(0)
         return cls(mean, entropy(mean), entropy(draws).mean(0))
 
     @classmethod
-    def from_posterior(
-        cls,
-        q: LowRankGaussian,
-        probabilities: Probabilities,
-        entropy: Entropy,
-        num_draws: int,
-        *,
-        generator: torch.Generator | None = None,
-        most_values: int = 2**24,
-    ) -> "ClassPredictive":
-        """From draws with each point's own C × C covariance, at most about `most_values` numbers at a time.
+    def concatenate(cls, pieces: Sequence["ClassPredictive"]) -> "ClassPredictive":
+        """Several predictions as one, over all their points."""
+        return _concatenated(pieces)
 
-        All points share the draws of z and of the white part, since only their marginals count: a prediction is
-        independent of the other points in the call.
-        """
-        (M, N, C), num_draws = q.shape, require_draws(num_draws)
-        normal = torch.randn(num_draws, M + C, dtype=q.mean.dtype, device=q.mean.device, generator=generator)
-        z, e = normal[:, :M], normal[:, None, M:]
-        chunk = max(1, most_values // (num_draws * 4 * C))
-        pieces = []
-        for start in range(0, N, chunk):
-            own = q.marginal(slice(start, start + chunk))
-            draws = own.mean + torch.einsum("sm,mnc->snc", z, own.deviations) + own.diagonal.sqrt() * e
-            pieces.append(cls.from_draws(probabilities(draws), entropy))
-        return cls.concatenate(pieces)
+
+@dataclass(frozen=True)
+class BinaryPredictive:
+    """C binary targets, independent given f: p(y = 1) = E p(y = 1 | f), and entropies in nats, summed over the targets.
+
+    Attributes:
+        probabilities: of a one, per target.
+        total: H[E p].
+        aleatoric: E H[p].
+
+    Example:
+        >>> prediction = BinaryPredictive.from_draws(torch.tensor([[[0.9, 0.2]], [[0.7, 0.4]]]))
+        >>> prediction.probabilities, prediction.labels
+        (tensor([[0.8000, 0.3000]]), tensor([[1, 0]]))
+    """
+
+    probabilities: Float[Tensor, "N C"]
+    total: Float[Tensor, "N"]
+    aleatoric: Float[Tensor, "N"]
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N"]:
+        """H[E p] − E H[p], the sum of the targets' mutual informations with the function."""
+        return self.total - self.aleatoric
+
+    def log_prob(self, targets: Shaped[Tensor, "N C"]) -> Float[Tensor, "N"]:
+        """log p(y) per point, summed over its targets."""
+        _require_same_shape(targets, self.probabilities)
+        return torch.where(targets == 1, self.probabilities.log(), torch.log1p(-self.probabilities)).sum(1)
+
+    @property
+    def labels(self) -> Int[Tensor, "N C"]:
+        """The more probable value per target."""
+        return (self.probabilities > 0.5).long()
 
     @classmethod
-    def concatenate(cls, pieces: list["ClassPredictive"]) -> "ClassPredictive":
-        """Several predictions as one, over all their points."""
-        return cls(*(torch.cat([getattr(p, n) for p in pieces]) for n in ("probabilities", "total", "aleatoric")))
+    def from_draws(cls, draws: Float[Tensor, "S N C"]) -> "BinaryPredictive":
+        """From the probabilities under S functions, or under M members."""
+        mean = draws.mean(0)
+        return cls(mean, binary_entropy(mean), binary_entropy(draws).mean(0))
+
+
+Discrete = TypeVar("Discrete", ClassPredictive, BinaryPredictive)
+
+
+def average_over(
+    q: LowRankGaussian,
+    predictive: Callable[[Float[Tensor, "S N C"]], Discrete],
+    num_draws: int,
+    *,
+    generator: torch.Generator | None = None,
+    most_values: int = 2**24,
+) -> Discrete:
+    """A predictive distribution of functions, for draws with each point's own C × C covariance.
+
+    All points share the draws of z and of the white part, since only their marginals count: a prediction is independent
+    of the other points in the call. At most about `most_values` numbers are in memory at a time.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 3), torch.ones(2, 4, 3), 0.5)
+        >>> average_over(q, lambda f: ClassPredictive.from_draws(f.softmax(-1)), num_draws=100).probabilities.shape
+        torch.Size([4, 3])
+    """
+    (M, N, C), num_draws = q.shape, require_draws(num_draws)
+    normal = torch.randn(num_draws, M + C, dtype=q.mean.dtype, device=q.mean.device, generator=generator)
+    z, e = normal[:, :M], normal[:, None, M:]
+    chunk = max(1, most_values // (num_draws * 4 * C))
+    pieces = []
+    for start in range(0, max(N, 1), chunk):
+        own = q.marginal(slice(start, start + chunk))
+        draws = own.mean + torch.einsum("sm,mnc->snc", z, own.deviations) + own.diagonal.sqrt() * e
+        pieces.append(predictive(draws))
+    return _concatenated(pieces)
+
+
+def _concatenated(pieces: Sequence[Discrete]) -> Discrete:
+    names = ("probabilities", "total", "aleatoric")
+    return type(pieces[0])(*(torch.cat([getattr(piece, name) for piece in pieces]) for name in names))
 
 
 def entropy(probabilities: Float[Tensor, "*S N C"]) -> Float[Tensor, "*S N"]:
@@ -200,3 +262,11 @@ def require_draws(num_draws: int) -> int:
     if num_draws < 1:
         raise ValueError(f"num_draws counts draws of the function and must be at least 1, but it is {num_draws}")
     return num_draws
+
+
+def _require_same_shape(targets: Tensor, like: Tensor) -> None:
+    if targets.shape != like.shape:
+        raise ValueError(
+            f"targets must have one row per point and one column per output, (N, C) = {tuple(like.shape)}, but their "
+            f"shape is {tuple(targets.shape)}; a single target is targets[:, None]"
+        )

@@ -43,15 +43,20 @@ class Batch:
                     f"inputs, targets and weights must be tensors, but {name} are a {type(values).__name__}; "
                     f"use degp.data.as_batch for arrays and lists"
                 )
-        if size != len(self.targets):
+        if self.targets.ndim == 0 or size != len(self.targets):
+            rows = len(self.targets) if self.targets.ndim else "a single number instead"
             raise ValueError(
                 f"inputs and targets must have one row per point each, but there are {size} rows of inputs "
-                f"and {len(self.targets)} of targets; check how the data were split"
+                f"and {rows} of targets; check how the data were split"
             )
         if self.weights is not None and self.weights.shape != (size,):
             raise ValueError(
                 f"there must be one weight per point, ({size},), but the shape of the weights is "
                 f"{tuple(self.weights.shape)}; check how the data were split"
+            )
+        if self.population < 0:
+            raise ValueError(
+                f"population is the size of a data set, but it is {self.population}; leave it out for {size}"
             )
         if self.stated is None:
             object.__setattr__(self, "stated", self.population != 0)

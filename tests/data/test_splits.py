@@ -105,3 +105,20 @@ def test_the_weights_of_a_subset_have_mean_one_and_the_same_ratios():
     for rows in (train, held_out):
         original = weights[(data.inputs[None] == rows.inputs[:, None]).all(2).nonzero()[:, 1]]
         assert_close(rows.weights, original / original.mean())
+
+
+def test_rows_of_images_and_of_several_inputs_can_be_held_out():
+    """A row is a duplicate where all its tensors are."""
+    images = normal(10, 3, 4, 4)[torch.arange(15) % 10]  # rows 10 to 14 are those from 0 to 4
+    marks = torch.arange(15)
+    for inputs, duplicates in ((images, True), ({"images": images, "marks": marks}, False)):
+        held_out = {int(row) for row in hold_out_rows(Batch(inputs, marks), 0.4, generator=seeded())[1].targets}
+        assert 4 <= len(held_out) <= 8
+        assert all((row in held_out) == (row + 10 in held_out) for row in range(5)) == duplicates
+
+
+@pytest.mark.parametrize("rows, fraction", [(1, 0.5), (4, 0.0), (4, 1.0), (4, math.nan)])
+def test_rows_that_cannot_be_held_out_are_refused(rows, fraction):
+    batch = Batch(torch.zeros(rows, 1), torch.zeros(rows, 1))
+    with pytest.raises(ValueError, match=f"between 0 and 1, but there are {rows} and the fraction is {fraction}"):
+        hold_out_rows(batch, fraction, generator=seeded())

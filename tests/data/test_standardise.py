@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -81,3 +82,10 @@ def test_a_weight_counts_how_often_its_row_occurs(generator):
 
 def test_a_feature_that_varies_in_absent_rows_only_is_constant():
     assert Standardiser.fit(torch.tensor([[5.0], [2.0], [2.0]]), torch.tensor([0.0, 1.0, 3.0])).std == (1,)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e300])
+def test_a_feature_whose_variance_is_beyond_float64_is_refused(size):
+    rows = torch.tensor([[1.0, -size], [2.0, size]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=re.escape(f"those of column 1 lie between {-size:g} and {size:g}; give")):
+        Standardiser.fit(rows)

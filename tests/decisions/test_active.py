@@ -199,6 +199,9 @@ def test_invalid_selections_are_refused():
     for count in (0, 16):
         with pytest.raises(ValueError, match=f"from 1 to the 15 rows of the pool, but it is {count}"):
             choose(model, pool, count)
+        known = beliefs_of(model, torch.tensor(pool))
+        with pytest.raises(ValueError, match=f"from 1 to the 15 points, but it is {count}"):
+            joint_information(known, count)
     with pytest.raises(ValueError, match="features"):
         choose(model, pool[:, :2], 3)
     with pytest.raises(NotFittedError):

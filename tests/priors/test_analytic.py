@@ -83,7 +83,10 @@ def test_repeated_inputs_have_the_divergence_of_the_jittered_gram(x):
 
 
 REFUSED = {
-    "depth counts hidden layers and must not be negative, but it is -1": lambda: NNGP(-1),
+    "depth counts hidden layers and must be 0, 1, 2, …, but it is -1": lambda: NNGP(-1),
+    "bias_variances must not be negative, but the minimum is": lambda: NNGP(1, bias_variances=[1.0, torch.nan]),
+    "same features, at least one, but they have 2 and 3": lambda: NNGP(1)(torch.zeros(4, 2), torch.zeros(4, 3)),
+    "same features, at least one, but they have 0 and 0": lambda: NNGP(1)(torch.zeros(4, 0), torch.zeros(4, 0)),
     "weight_variances must not be negative, but the minimum is -2.0": lambda: NNGP(1, [1.0, -2.0]),
     "must be one number or depth + 1 = 3 of them (hidden layers and read-out), but there are 2": lambda: NNGP(
         2, 2.0, [1.0, 1.0]

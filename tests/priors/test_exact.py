@@ -1,6 +1,7 @@
 """Exact Gaussian-process regression equals its dense reference and GPyTorch."""
 
 import gpytorch
+import jaxtyping
 import pytest
 import torch
 from torch.testing import assert_close
@@ -48,3 +49,11 @@ def test_regression_without_noise_interpolates():
 def test_a_negative_noise_variance_is_refused():
     with pytest.raises(ValueError, match=r"noise_variance must not be negative, but it is -1\.0"):
         ExactGP.fit(NNGP(0), DATA.inputs, DATA.targets, noise_variance=-1.0)
+
+
+def test_targets_that_do_not_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first
+    with pytest.raises(ValueError, match=r"column per output, \(8, C\), but their shape is \(3, 1\)"):
+        ExactGP.fit(NNGP(0), DATA.inputs, torch.zeros(3, 1), noise_variance=1.0)
+    with pytest.raises(ValueError, match="targets must be finite, but some are NaN or infinite"):
+        ExactGP.fit(NNGP(0), DATA.inputs, DATA.targets / 0, noise_variance=1.0)

@@ -27,5 +27,5 @@ def test_a_prior_is_left_unchanged():
 
 
 def test_a_number_is_no_prior():
-    with pytest.raises(TypeError, match=re.escape("be a kernel function k(x, x'), but it is a float; use for example")):
+    with pytest.raises(TypeError, match=re.escape("be a kernel function k(x, x'), but it is 2.0; use for example")):
         as_prior(2.0)

@@ -31,12 +31,29 @@ def test_variances_per_layer_follow_the_order_of_the_network():
         (nn.Conv1d(4, 2, 3), {"weight": 2 / 12, "bias": 0.5}),
         (nn.Bilinear(3, 4, 2), {"weight": 2 / 12, "bias": 0.5}),
         (nn.GRU(3, 4), {"weight_ih_l0": 2 / 3, "weight_hh_l0": 2 / 4, "bias_ih_l0": 0.5, "bias_hh_l0": 0.5}),
+        (
+            nn.MultiheadAttention(4, 2, kdim=3, add_bias_kv=True),
+            {
+                **{"q_proj_weight": 2 / 4, "k_proj_weight": 2 / 3, "v_proj_weight": 2 / 4, "out_proj.weight": 2 / 4},
+                **{"in_proj_bias": 0.5, "bias_k": 0.5, "bias_v": 0.5, "out_proj.bias": 0.5},
+            },
+        ),
+        (
+            nn.MultiheadAttention(4, 2),
+            {"in_proj_weight": 2 / 4, "in_proj_bias": 0.5, "out_proj.weight": 2 / 4, "out_proj.bias": 0.5},
+        ),
         (nn.Embedding(3, 4), {}),
     ],
     ids=lambda case: type(case).__name__,
 )
 def test_variances_of_a_layer(layer, expected):
     assert WeightPrior(biases=0.5).variances(layer) == pytest.approx(expected)
+
+
+def test_computed_weights_have_no_prior_and_are_named():
+    network = nn.Sequential(nn.Linear(3, 4), nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2)))
+    with pytest.warns(UserWarning, match=r"a parametrisation computes have no prior, here those of 1: they are not"):
+        assert set(WeightPrior().variances(network)) == {"0.weight", "0.bias", "1.bias"}
 
 
 def test_a_tied_weight_counts_once():

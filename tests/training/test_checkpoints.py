@@ -165,11 +165,11 @@ def test_a_newer_schema_is_rejected(folder, tmp_path):
 
 
 def test_a_checkpoint_of_schema_1_is_loaded(tmp_path, monkeypatch):
-    """It calls the method an objective and has no best weights."""
+    """It calls the method an objective, and has neither best weights nor the random state of a GPU."""
 
     def old_snapshot(state):
         snapshot = _snapshot(state)
-        del snapshot["best"]
+        del snapshot["best"], snapshot["device_generator"]
         return snapshot | {"objective": snapshot.pop("method")}
 
     saved, state = new_state(count=3), new_state()
@@ -214,13 +214,13 @@ def other_method():
 OTHERS = {
     "width": (
         lambda: new_state(width=4),
-        r"another model: ensemble has \(2, 4\) torch.float32 for stacked.0.0.bias here and \(2, 3\)",
+        r"another model: ensemble stacked.0.0.bias is \(2, 3\) torch.float32 and should be \(2, 4\)",
     ),
     "precision": (
         other_precision,
-        r"another model: ensemble has \(2, 3\) torch.float64 for .* here and \(2, 3\) torch.float32",
+        r"another model: ensemble .* is \(2, 3\) torch.float32 and should be \(2, 3\) torch.float64",
     ),
-    "method": (other_method, "method has .* for penalty.anchors.* here and nothing there"),
+    "method": (other_method, "method penalty.anchors.* is nothing and should be "),
     "optimiser": (
         lambda: new_state(optimizer=torch.optim.SGD),
         "are Adam, MultiStepLR and this run's SGD, MultiStepLR",

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from degp.methods import Kind
-from degp.predictive import ClassPredictive, entropy
+from degp.predictive import ClassPredictive
 from degp.runtime.execution import Vmap
 from degp.typing import Batch
 from degp.vision import PriorNetworks, Recipe, train
@@ -66,7 +66,7 @@ def example(method="degp"):
 def predictive(number, seed):
     generator = torch.Generator().manual_seed(seed)
     draws = torch.softmax(2 * torch.randn(5, number, CLASSES, generator=generator), -1)
-    return ClassPredictive.from_draws(draws, entropy)
+    return ClassPredictive.from_draws(draws)
 
 
 def state(module):

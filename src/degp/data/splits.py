@@ -1,11 +1,13 @@
 """Splits of a data set: cross-validation folds, validation rows, and subsets."""
 
+from functools import partial
+
 import torch
-from jaxtyping import Int64, Shaped
+from jaxtyping import Int64
 from torch import Tensor
 
 from degp.data.arrays import relative
-from degp.points import take_points
+from degp.points import Inputs, take_points, tensors_of
 from degp.typing import Batch
 
 __all__ = ["hold_out_rows", "kfold", "subset"]
@@ -43,7 +45,12 @@ def hold_out_rows(data: Batch, fraction: float, *, generator: torch.Generator) -
         >>> len(train), len(validation)
         (18, 6)
     """
-    N, device = len(data), data.inputs.device
+    N, device = len(data), data.device
+    if N < 2 or not 0 < fraction < 1:
+        raise ValueError(
+            f"rows can be held out where there are at least two, as a fraction between 0 and 1, but there are {N} and "
+            f"the fraction is {fraction}; train and validate on the same rows, or choose another fraction"
+        )
     place = torch.randperm(N, generator=generator, device=generator.device).to(device)  # in a random order
     group = _duplicate_groups(data.inputs, generator)
     if len(group.unique()) > N / 2:
@@ -55,11 +62,13 @@ def hold_out_rows(data: Batch, fraction: float, *, generator: torch.Generator) -
     return subset(data, ~held_out), subset(data, held_out)
 
 
-def _duplicate_groups(inputs: Shaped[Tensor, "N D"], generator: torch.Generator) -> Int64[Tensor, "N"]:
+def _duplicate_groups(inputs: Inputs, generator: torch.Generator) -> Int64[Tensor, "N"]:
     """The number of the first row with the same inputs, per row; independent of the features' units."""
-    weights = torch.rand(inputs.shape[1], dtype=torch.float64, generator=generator, device=generator.device)
-    group = (inputs.double() * weights.to(inputs.device)).sum(1).unique(return_inverse=True)[1]
-    rows = torch.arange(len(inputs), device=inputs.device)
+    points = [tensor.reshape(len(tensor), -1).double() for tensor in tensors_of(inputs)]
+    draw = partial(torch.rand, dtype=torch.float64, generator=generator, device=generator.device)
+    sums = [(rows * draw(rows.shape[1]).to(rows.device)).sum(1) for rows in points]
+    group = torch.stack(sums).sum(0).unique(return_inverse=True)[1]
+    rows = torch.arange(len(group), device=group.device)
     return torch.zeros_like(rows).scatter_reduce(0, group, rows, "amin", include_self=False)[group]
 
 

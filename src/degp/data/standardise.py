@@ -46,7 +46,16 @@ class Standardiser:
         wide = array.detach().cpu().double()
         constant = wide.amax(0) == wide.amin(0)  # their std may be tiny instead of 0, by rounding
         mean, std = _moments(wide, weights)
-        return cls(tuple(mean.tolist()), tuple(std.masked_fill(constant, 1).tolist()))
+        std = std.masked_fill(constant, 1)
+        variance = std.square()
+        usable = mean.isfinite() & variance.isfinite() & (variance > 0)
+        if not usable.all():
+            column = int((~usable).nonzero()[0])
+            raise ValueError(
+                f"numbers must have a variance that float64 can hold, but those of column {column} lie between "
+                f"{float(wide[:, column].min()):g} and {float(wide[:, column].max()):g}; give them in another unit"
+            )
+        return cls(tuple(mean.tolist()), tuple(std.tolist()))
 
     def shared(self, array: Float[Tensor, "N D"], groups: Sequence[int]) -> "Standardiser":
         """With one std per group of several features, the root of their summed variances: a group has variance 1.

@@ -229,6 +229,8 @@ def _greedy(
 
     Vₙ ← Vₙ − V_s G_s⁻¹(F_sᵀVₙ),   Gₙ ← Gₙ − (FₙᵀV_s) G_s⁻¹(FₙᵀV_s)ᵀ:   no N × N matrix is formed.
     """
+    if not 1 <= count <= len(own):
+        raise ValueError(f"count must be from 1 to the {len(own)} points, but it is {count}")
     F = factor.double()
     V, G = F, own.double() + torch.einsum("mnc,mnd->ncd", F, F)
     chosen: list[int] = []

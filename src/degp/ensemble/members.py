@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from degp.ensemble.construction import networks_from, require_initialised, stacked_if_alike
 from degp.ensemble.layers import materialised
 from degp.ensemble.modes import evaluation, is_frozen, kept_buffers
+from degp.ensemble.outputs import checked, joined
 from degp.ensemble.parts import Part
 from degp.ensemble.saving import read_ensemble, write_ensemble
 from degp.ensemble.stacking import Stacked
-from degp.points import Inputs, count_points, join_points, tensors_of
+from degp.points import Inputs, count_points, join_points
 from degp.runtime.distributed import ALONE, Mesh, require_same
 from degp.runtime.execution import (
     Choice,
@@ -31,7 +32,7 @@ from degp.runtime.execution import (
 )
 from degp.runtime.files import misfit
 
-__all__ = ["Ensemble"]
+__all__ = ["Ensemble", "require_ensemble"]
 
 
 class Ensemble(nn.Module):
@@ -129,11 +130,11 @@ class Ensemble(nn.Module):
         """All members on the same inputs: a tensor (N, …), or tuples and dictionaries of tensors."""
         features = self._features(inputs)
         if self.separate is not None:
-            outputs = _joined([one_tensor(member(features)) for member in self.separate])
+            outputs = joined([one_tensor(member(features)) for member in self.separate])
         else:
             assert self.stacked is not None
             outputs = self._strategy(features)(self.stacked, self._own_parameters(), self._own_buffers(), features)
-        return self.mesh.outputs(_checked(outputs, inputs), len(self))
+        return self.mesh.outputs(checked(outputs, inputs), len(self))
 
     def train(self, mode: bool = True) -> "Ensemble":
         """Training or evaluation mode of everything that is not frozen."""
@@ -323,26 +324,14 @@ class Ensemble(nn.Module):
             )
 
 
+def require_ensemble(ensemble: object) -> None:
+    """Raises TypeError for what is no ensemble, such as a single network."""
+    if not isinstance(ensemble, Ensemble):
+        raise TypeError(
+            f"an ensemble must be a degp.Ensemble, but it is a {type(ensemble).__name__}; make one of networks with "
+            f"degp.Ensemble(make_network, 10), or of one network with degp.attach or degp.lora"
+        )
+
+
 def _part(module: nn.Module, shared_by: int = 1) -> Part:
     return Part(module, dict(module.named_parameters()), None, shared_by)
-
-
-def _joined(outputs: Sequence[Tensor]) -> Tensor:
-    widths = [tuple(output.shape[1:]) for output in outputs]
-    for index, width in enumerate(widths):
-        if width != widths[0]:
-            raise ValueError(
-                f"members must have the same number of outputs, but member 0 has {widths[0]} per point and "
-                f"member {index} {width}; change the last layer of one"
-            )
-    return torch.stack(list(outputs))
-
-
-def _checked(outputs: Tensor, inputs: Inputs) -> Tensor:
-    num_points = tensors_of(inputs)[0].shape[0]  # not len(), a plain number that would fix the batch of an export
-    if outputs.ndim != 3 or outputs.shape[1] != num_points:
-        raise ValueError(
-            f"each member must map {num_points} points to ({num_points}, C) outputs, but one member's outputs have "
-            f"shape {tuple(outputs.shape[1:])}; a single output is (N, 1), for example nn.Linear(…, 1)"
-        )
-    return outputs

@@ -7,17 +7,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp.ensemble import HasParts
-from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, cholesky, inverse, kl_divergence
+from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, kl_divergence
 from degp.likelihoods import Likelihood
 from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler, no_points
 from degp.methods.conditioning import conditioned, process_predictive
 from degp.methods.contract import Prepared, require_likelihood
 from degp.points import Inputs
-from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior, single_precision
+from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior, moments, single_precision
 from degp.predictive import Predictive
 from degp.priors.kernel import Prior, as_prior
 from degp.priors.penalty import Penalty, WeightPenalty, no_penalty
 from degp.priors.weights import WeightPrior
+from degp.roots import cholesky, inverse
 from degp.runtime.streams import SideStream
 from degp.typing import Batch, Loss
 
@@ -107,8 +108,10 @@ class DEGP(nn.Module):
         return Loss(total, {"data": data.detach() / B, "kl": kl.detach(), "penalty": penalty.detach()})
 
     def posterior(self, outputs: Float[Tensor, "M N C"], coefficients: Coefficients | None = None) -> LowRankGaussian:
-        """N(m, AᵀA + diag λ(x)) with each point's own λ(x) = ε tr k(x, x) / C."""
-        return conditioned(ensemble_posterior(outputs, diagonal=PointwiseAverage(self.epsilon)), coefficients)
+        """N(m, AᵀA + diag λ(x)) with each point's own λ(x) = ε tr k(x, x) / C; of a single member, this member."""
+        mean, deviations = moments(outputs)
+        q = LowRankGaussian(mean, deviations, PointwiseAverage(self.epsilon)(deviations))
+        return conditioned(q, coefficients)
 
     def predictive(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import torch
 from jaxtyping import Float
@@ -46,11 +47,11 @@ class NNGP:
     dual: Dual = relu
 
     def __post_init__(self) -> None:
-        if self.depth < 0:
-            raise ValueError(f"depth counts hidden layers and must not be negative, but it is {self.depth}")
+        if not isinstance(self.depth, Integral) or self.depth < 0:
+            raise ValueError(f"depth counts hidden layers and must be 0, 1, 2, …, but it is {self.depth}")
         for name in ("weight_variances", "bias_variances"):
             values = self._per_layer(getattr(self, name), name)
-            if min(values) < 0:
+            if not all(value >= 0 for value in values):
                 raise ValueError(f"{name} must not be negative, but the minimum is {min(values)}")
 
     def kernel(self, *, generator: torch.Generator | None = None) -> Kernel:
@@ -66,6 +67,11 @@ class NNGP:
                 f"pass KernelPrior(lambda a, b: nngp(features(a), features(b))), with features that give a tensor"
             )
         x, y = left.double().flatten(1), right.double().flatten(1)
+        if not x.shape[1] == y.shape[1] > 0:
+            raise ValueError(
+                f"both sets of points must have the same features, at least one, but they have {x.shape[1]} and "
+                f"{y.shape[1]}"
+            )
         (w, *weights), (b, *biases) = (
             self._per_layer(self.weight_variances, "weight_variances"),
             self._per_layer(self.bias_variances, "bias_variances"),
@@ -80,11 +86,11 @@ class NNGP:
         return k
 
     def _per_layer(self, values: float | Sequence[float], name: str) -> Sequence[float]:
-        if not isinstance(values, Sequence):
-            return [values] * (self.depth + 1)
+        if isinstance(values, (int, float, Real)):
+            return [float(values)] * (self.depth + 1)
         if len(values) != self.depth + 1:
             raise ValueError(
                 f"{name} must be one number or depth + 1 = {self.depth + 1} of them (hidden layers and read-out), "
                 f"but there are {len(values)}; pass one per layer"
             )
-        return values
+        return [float(value) for value in values]

@@ -1,25 +1,25 @@
 """Scales of an NN-GP prior by evidence: one relevance per feature, the bias, the output scale and the noise."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from degp.gaussian import cholesky
 from degp.priors.analytic import NNGP
 from degp.priors.duals import Dual, differentiable_relu, erf, relu
 from degp.priors.exact import leave_one_out
 from degp.priors.weights import WeightPrior
+from degp.roots import regular_root
 from degp.runtime.cpu import threads
 from degp.runtime.optimizers import LBFGS
 
 __all__ = ["ACTIVATIONS", "Scales", "most_likely_scales"]
 
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
-JITTER, MOST_JITTER = 1e-10, 1e-3  # of the mean prior variance, where the targets have no noise
+JITTER = 1e-10  # of the mean prior variance, where the targets have no noise
 SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
 LOG_RELEVANCE, LOG_BIAS, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
@@ -55,7 +55,7 @@ class Scales:
     k⁰(x, x') = Σ_d s_d² x_d x'_d / D + b₀, then `depth` hidden layers, and a read-out of variance `output_scale`.
 
     Attributes:
-        depth: hidden layers.
+        depth: hidden layers; without any the read-out is the only layer.
         relevance: s, one factor per feature. The prior and the networks see inputs times s (`apply`).
         bias: b₀, the bias variance of the first layer.
         output_scale: variance of the read-out's weights, times its fan-in.
@@ -86,9 +86,10 @@ class Scales:
         self, left: Float[Tensor, "N D"], right: Float[Tensor, "K D"], dual: Dual
     ) -> tuple[Float[Tensor, "N K"], Float[Tensor, "N"]]:
         """k(x, x') of scaled inputs and k(x, x), by another form of the activation's dual."""
-        k = left @ right.mT / right.shape[1] + self.bias
-        v, w = (z.square().sum(1) / right.shape[1] + self.bias for z in (left, right))
-        k, variance, _ = _propagated(k, v, w, self.depth, self.output_scale, dual)
+        weights, biases = left.new_tensor(self._weights()), left.new_tensor(self._biases())  # exact in a graph too
+        k = left @ right.mT / right.shape[1] + biases[0]
+        v, w = (z.square().sum(1) / right.shape[1] + biases[0] for z in (left, right))
+        k, variance, _ = _propagated(k, v, w, zip(weights[1:], biases[1:], strict=True), dual)
         return k, variance
 
     def weight_prior(self) -> WeightPrior:
@@ -96,10 +97,10 @@ class Scales:
         return WeightPrior(self._weights(), self._biases())
 
     def _weights(self) -> tuple[float, ...]:
-        return (1.0, *[HIDDEN] * (self.depth - 1), self.output_scale)
+        return (1.0, *[HIDDEN] * (self.depth - 1), self.output_scale)[: self.depth + 1]
 
     def _biases(self) -> tuple[float, ...]:
-        return (self.bias, *[HIDDEN_BIAS] * (self.depth - 1), READOUT_BIAS * self.output_scale)
+        return (self.bias, *[HIDDEN_BIAS] * (self.depth - 1), READOUT_BIAS * self.output_scale)[: self.depth + 1]
 
 
 def most_likely_scales(
@@ -221,7 +222,8 @@ def _fit(
 def _gram(z: Float[Tensor, "N D"], depth: int, bias: Tensor, output: Tensor, dual: Dual) -> Float[Tensor, "N N"]:
     """The kernel of `Scales.nngp`, differentiable in its scales; the diagonal is exact, where arccos has no slope."""
     k, v = z @ z.mT / z.shape[1] + bias, z.square().sum(1) / z.shape[1] + bias
-    k, v, _ = _propagated(k, v, v, depth, output, dual)
+    layers = [(HIDDEN, HIDDEN_BIAS)] * (depth - 1) + [(output, READOUT_BIAS * output)]
+    k, v, _ = _propagated(k, v, v, layers[:depth], dual)
     eye = torch.eye(len(z), dtype=torch.bool, device=z.device)
     return torch.where(eye, torch.diag(v), k)
 
@@ -230,13 +232,11 @@ def _propagated(
     k: Float[Tensor, "N K"],
     left: Float[Tensor, "N"],
     right: Float[Tensor, "K"],
-    depth: int,
-    output: Tensor | float,
+    layers: Iterable[tuple[Tensor | float, Tensor | float]],
     dual: Dual,
 ) -> tuple[Float[Tensor, "N K"], Float[Tensor, "N"], Float[Tensor, "K"]]:
-    """Covariance and variances of the inputs to those of the outputs, layer by layer."""
-    for layer in range(depth):
-        w, b = (output, READOUT_BIAS * output) if layer == depth - 1 else (HIDDEN, HIDDEN_BIAS)
+    """Covariance and variances of the inputs to those of the outputs; layers are variances of weights and biases."""
+    for w, b in layers:
         k = w * dual(k, left[:, None], right[None, :]) + b
         left, right = w * dual(left, left, left) + b, w * dual(right, right, right) + b
     return k, left, right
@@ -286,11 +286,5 @@ def _leave_one_out_nll(
 
 
 def _root(gram: Float[Tensor, "N N"], noise: Float[Tensor, "N"]) -> Float[Tensor, "N N"]:
-    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, the jitter is raised silently."""
-    scale, jitter = gram.diagonal().mean(), JITTER
-    while jitter <= MOST_JITTER:
-        root, info = torch.linalg.cholesky_ex(gram + torch.diag(noise + jitter * scale))
-        if not int(info):
-            return root
-        jitter *= 100
-    return cholesky(gram + torch.diag(noise), jitter=MOST_JITTER)  # or its error, which says what is wrong
+    """L with LLᵀ = K + noise + jitter; where equal rows make it singular by rounding, more is added silently."""
+    return regular_root(gram + torch.diag(noise), jitter=JITTER)[0]

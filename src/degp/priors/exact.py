@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from degp.gaussian import cholesky
 from degp.priors.kernel import Kernel, Prior, as_prior
+from degp.roots import cholesky
 
 __all__ = ["ExactGP", "leave_one_out"]
 
@@ -43,8 +43,15 @@ class ExactGP:
         generator: torch.Generator | None = None,
     ) -> "ExactGP":
         """Costs O(N³) once; outputs are independent and share the kernel and the noise, one number or one per row."""
+        if targets.ndim != 2 or len(targets) != len(inputs):
+            raise ValueError(
+                f"targets must have one row per point and one column per output, ({len(inputs)}, C), but their shape "
+                f"is {tuple(targets.shape)}; a single target is targets[:, None]"
+            )
+        if not bool(targets.isfinite().all()):
+            raise ValueError("targets must be finite, but some are NaN or infinite; drop these rows or fill them in")
         least = float(torch.as_tensor(noise_variance).min())
-        if least < 0:
+        if not least >= 0:
             raise ValueError(f"noise_variance must not be negative, but it is {least}")
         kernel = as_prior(prior).kernel(generator=generator)
         gram = kernel(inputs, inputs).double().clone()

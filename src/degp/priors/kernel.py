@@ -59,11 +59,11 @@ def as_prior(prior: Any) -> Prior:
         >>> as_prior(lambda a, b: a @ b.T).kernel()(torch.ones(2, 3), torch.ones(4, 3)).shape
         torch.Size([2, 4])
     """
-    if isinstance(prior, Prior):
+    if isinstance(prior, Prior) and not isinstance(prior, type):
         return prior
-    if callable(prior):
+    if callable(prior) and not isinstance(prior, type):
         return KernelPrior(prior)
     raise TypeError(
-        f"a prior must have a method kernel(generator=…) or be a kernel function k(x, x'), but it is a "
-        f"{type(prior).__name__}; use for example NNGP(depth=2) or gpytorch.kernels.RBFKernel()"
+        f"a prior must have a method kernel(generator=…) or be a kernel function k(x, x'), but it is "
+        f"{prior!r}; use for example NNGP(depth=2) or gpytorch.kernels.RBFKernel()"
     )

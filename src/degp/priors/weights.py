@@ -1,5 +1,6 @@
 """p(w) = N(0, diag σ₀²): the Gaussian prior over a network's weights: penalty, draws and initial weights."""
 
+import warnings
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import is_parametrized
 
 __all__ = ["WeightPrior", "Weights", "as_buffers", "as_weights"]
 
@@ -17,9 +19,10 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class WeightPrior:
-    """Variance `weights` / fan_in for the weights and `biases` for the biases of linear, convolution and RNN layers.
+    """Variance `weights` / fan_in for weights, `biases` for biases: of linear, convolution, RNN and attention layers.
 
-    Other parameters (BatchNorm's, embeddings) have no prior: they are not penalised and keep their values in draws.
+    Other parameters (BatchNorm's, embeddings) have no prior: they are not penalised and keep their values in draws. Nor
+    have weights that a parametrisation computes, such as spectral normalisation; a warning names them.
 
     Args:
         weights: one number, or one per layer in the order of the network.
@@ -43,10 +46,11 @@ class WeightPrior:
     def variances(self, module: nn.Module) -> dict[str, float]:
         """σ₀² of each parameter that has a prior, by name."""
         layers = [(name, layer) for name, layer in module.named_modules() if _has_prior(layer)]
+        _warn_of_computed(layers)
         weights, biases = (_per_layer(values, len(layers)) for values in (self.weights, self.biases))
         known = dict(module.named_parameters())  # a tied parameter once, under its first name
         variances = {
-            f"{prefix}.{name}" if prefix else name: weight / _fan_in(parameter) if parameter.ndim > 1 else bias
+            f"{prefix}.{name}" if prefix else name: bias if "bias" in name else weight / _fan_in(parameter)
             for (prefix, layer), weight, bias in zip(layers, weights, biases, strict=True)
             for name, parameter in layer.named_parameters(recurse=False)
         }
@@ -122,7 +126,17 @@ class _HalfSquares(torch.autograd.Function):
 
 
 def _has_prior(layer: nn.Module) -> bool:
-    return isinstance(layer, (nn.Linear, nn.Bilinear, nn.RNNBase, _ConvNd))
+    return isinstance(layer, (nn.Linear, nn.Bilinear, nn.RNNBase, nn.MultiheadAttention, _ConvNd))
+
+
+def _warn_of_computed(layers: Sequence[tuple[str, nn.Module]]) -> None:
+    computed = [name or "the network" for name, layer in layers if is_parametrized(layer)]
+    if computed:
+        warnings.warn(
+            f"weights that a parametrisation computes have no prior, here those of {', '.join(computed)}: they are not "
+            f"penalised, and the same in all draws",
+            stacklevel=4,
+        )
 
 
 def _fan_in(parameter: Tensor) -> int:
@@ -135,7 +149,7 @@ def _per_layer(values: float | Sequence[float], num_layers: int) -> Sequence[flo
     if len(values) != num_layers:
         raise ValueError(
             f"variances must be one number or one per layer, but there are {len(values)} for {num_layers} layers "
-            f"(linear, convolution and recurrent ones count)"
+            f"(linear, convolution, recurrent and attention ones count)"
         )
     return values
 

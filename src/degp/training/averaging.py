@@ -12,7 +12,7 @@ from degp.ensemble import Ensemble
 from degp.methods import Method
 from degp.typing import Loss
 
-__all__ = ["average_gradients", "average_loss", "average_statistics"]
+__all__ = ["average_gradients", "average_loss", "average_statistics", "gradients_of"]
 
 
 def average_loss(loss: Loss, ensemble: Ensemble, num_points: int) -> Loss:
@@ -35,9 +35,9 @@ def average_gradients(ensemble: Ensemble, method: Method, num_points: int) -> No
     mesh = ensemble.mesh
     if mesh.world.alone:
         return
-    shared = _gradients(ensemble.shared_parameters())
-    members = _gradients(ensemble.own_parameters())
-    joint = _gradients(method.parameters() if isinstance(method, nn.Module) else ())
+    shared = gradients_of(ensemble.shared_parameters())
+    members = gradients_of(ensemble.own_parameters())
+    joint = gradients_of(method.parameters() if isinstance(method, nn.Module) else ())
     _replace(members, mesh.replicas.mean(members, num_points))
     _replace(joint, mesh.world.mean(joint, num_points))
     blocks = mesh.members.size
@@ -51,7 +51,8 @@ def average_statistics(ensemble: Ensemble) -> None:
     _replace(buffers, ensemble.mesh.replicas.mean(buffers, 1))
 
 
-def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Those of the parameters that have one."""
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 

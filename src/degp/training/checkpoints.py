@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from degp.runtime.execution import by_name
-from degp.runtime.files import first_difference, new_folder, write_json, write_tensors
+from degp.runtime.files import first_difference, misfit, new_folder, write_json, write_tensors
 from degp.training import shards
 from degp.training.averaging import average_statistics
 from degp.training.history import History
@@ -151,7 +151,7 @@ def epoch_of(checkpoint: Path) -> int:
 def _snapshot(state: TrainState) -> dict[str, Any]:
     """The state of the run, on the first rank; the same for any number of ranks."""
     average_statistics(state.ensemble)
-    execution = state.ensemble.execution
+    execution, device = state.ensemble.execution, state.generator.device
     return {
         "ensemble": shards.collected(state.ensemble, state.ensemble.state_dict()),
         "best": _best(state),
@@ -161,6 +161,7 @@ def _snapshot(state: TrainState) -> dict[str, Any]:
         "schedulers": [scheduler.state_dict() for scheduler in state.all_schedulers],
         "generator": state.generator.get_state(),
         "global_generator": torch.get_rng_state(),  # dropout draws from it
+        "device_generator": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,  # and on a GPU from it
         "execution": execution.name if execution else None,  # another strategy is equal up to rounding only
         "history": state.history.records,
         **{name: getattr(state, name) for name in PLAIN},
@@ -188,6 +189,8 @@ def _restore(state: TrainState, saved: dict[str, Any]) -> None:
         scheduler.load_state_dict(theirs)
     state.generator.set_state(saved["generator"])
     torch.set_rng_state(saved["global_generator"])
+    if saved["device_generator"] is not None and state.generator.device.type == "cuda":
+        torch.cuda.set_rng_state(saved["device_generator"], state.generator.device)
     state.ensemble.execution = by_name(saved["execution"]) or state.ensemble.execution
     state.history = History(saved["history"])
     for name in PLAIN:
@@ -240,14 +243,9 @@ def _require_same_facts(own: Mapping[str, Plain], saved: Mapping[str, Plain]) ->
 
 
 def _require_same_form(name: str, own: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
-    for key in sorted(own.keys() | saved.keys()):
-        here, there = (_form(tree[key]) if key in tree else "nothing" for tree in (own, saved))
-        if here != there:
-            raise OtherRunError(f"it is of another model: {name} has {here} for {key} here and {there} there")
-
-
-def _form(tensor: Tensor) -> str:
-    return f"{tuple(tensor.shape)} {tensor.dtype}"
+    reason = misfit(own, saved, f"{name} ")
+    if reason is not None:
+        raise OtherRunError(f"it is of another model: {reason}")
 
 
 def _require_same_groups(state: TrainState, saved: list[dict[str, Any]]) -> None:
@@ -273,10 +271,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _upgraded(saved: dict[str, Any]) -> dict[str, Any]:
-    """A state of schema 1, which called the method an objective and had no best weights, in the current form."""
+    """An older state, which may call the method an objective and lack the newer entries, in the current form."""
     if "objective" in saved:
         saved["method"] = saved.pop("objective")
-    return {"best": vars(Best())} | saved
+    return {"best": vars(Best()), "device_generator": None} | saved
 
 
 def _digest(tensors: Path, tree: Any) -> str:

@@ -1,12 +1,13 @@
 """Gradient clipping, member by member: each is clipped as it would be by itself."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from degp.ensemble import Ensemble
+from degp.training.averaging import gradients_of
 
 __all__ = ["clip_gradients"]
 
@@ -17,10 +18,10 @@ def clip_gradients(ensemble: Ensemble, max_norm: float) -> None:
 
     The gradient of weights that members share is a sum over M members, and its bound is M c.
     """
-    own = [_gradients(ensemble.own_parameters())]
+    own = [gradients_of(ensemble.own_parameters())]
     if ensemble.separate is not None:
-        own = [[gradient[None] for gradient in _gradients(member.parameters())] for member in ensemble.separate]
-    shared = [gradient[None] for gradient in _gradients(ensemble.shared_parameters())]
+        own = [[gradient[None] for gradient in gradients_of(member.parameters())] for member in ensemble.separate]
+    shared = [gradient[None] for gradient in gradients_of(ensemble.shared_parameters())]
     for gradients, bound in (*((part, max_norm) for part in own), (shared, max_norm * len(ensemble))):
         _clip(gradients, bound)
 
@@ -33,7 +34,3 @@ def _clip(gradients: Sequence[Float[Tensor, "M ..."]], bound: float) -> None:
     scale = (bound / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
     for gradient in gradients:
         gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
-
-
-def _gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -16,6 +16,8 @@ from torch.utils.data import Dataset
 from degp.data import check_inputs, check_weights
 from degp.data.batches import batches_of, population_of
 from degp.ensemble import Ensemble
+from degp.ensemble.members import require_ensemble
+from degp.ensemble.outputs import naming_inputs
 from degp.methods import Method, batch_loss, require_method
 from degp.points import Inputs, take_points
 from degp.runtime.cpu import no_denormals
@@ -77,6 +79,7 @@ def fit(
         generator: for the order of the data and all draws of the method; by default seeded at random.
         progress: a progress bar; by default where the output is a terminal.
     """
+    require_ensemble(ensemble)
     require_method(method)
     plan = _plan(plan, epochs, batch_size)
     undecided, mesh = ensemble.execution is None, ensemble.mesh
@@ -95,9 +98,10 @@ def fit(
     if known.weights is not None:
         check_weights(known.weights)
     inputs = plan.stepping.transform(example.inputs, probe)
-    if undecided:
-        _log.info("%s", ensemble.train().choose_execution(inputs))
-    state.num_outputs = _check(ensemble, known, method, plan, inputs)
+    with naming_inputs(ensemble, inputs):
+        if undecided:
+            _log.info("%s", ensemble.train().choose_execution(inputs))
+        state.num_outputs = _check(ensemble, known, method, plan, inputs)
     if plan.checkpoints is not None:
         plan.checkpoints.start(state, resume=plan.resume)
     ensemble.train()

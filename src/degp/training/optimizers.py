@@ -17,7 +17,7 @@ __all__ = ["optimizers_for"]
 def optimizers_for(given: list[Optimizer], ensemble: Ensemble, method: Method) -> list[Optimizer]:
     """Those given, if they can train the ensemble; Adam for everything that trains, where there are none."""
     if given:
-        _require_no_closure(given)
+        _require_steps_of_one_gradient(given)
         _check_held(ensemble, method, given)
         return given
     own = method.parameters() if isinstance(method, nn.Module) else iter(())
@@ -25,8 +25,13 @@ def optimizers_for(given: list[Optimizer], ensemble: Ensemble, method: Method) -
     return [Adam(trained, lr=1e-3)]
 
 
-def _require_no_closure(optimizers: Sequence[Optimizer]) -> None:
+def _require_steps_of_one_gradient(optimizers: Sequence[Optimizer]) -> None:
     for optimizer in optimizers:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(
+                f"an optimizer must be made for the ensemble's parameters, as torch.optim.Adam(ensemble.parameters()), "
+                f"but it is {optimizer!r}"
+            )
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError(
                 "an optimizer must take its step from one gradient, but LBFGS evaluates the loss several times per "

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from degp.gaussian import cholesky
 from degp.priors import Kernel
+from degp.roots import cholesky
 from degp.typing import Batch
 
 __all__ = ["FourierFeatures", "SquaredExponential", "draw_readouts", "map_prior"]

@@ -16,7 +16,16 @@ from degp.runtime.execution.compiled import Compiled, CompiledForTraining
 from degp.runtime.execution.grouped import Grouped, NotGroupable, grouped_program
 from degp.runtime.execution.strategies import Execution, Loop, Tensors, Vmap
 
-__all__ = ["Choice", "candidates_for", "fastest", "kept_randomness", "prior_strategy", "strategy_for", "workable"]
+__all__ = [
+    "Choice",
+    "candidates_for",
+    "fastest",
+    "is_groupable",
+    "kept_randomness",
+    "prior_strategy",
+    "strategy_for",
+    "workable",
+]
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ def strategy_for(module: nn.Module, parameters: Tensors, buffers: Tensors, input
     if not _has_convolutions(module):
         return Choice(workable(module, parameters, buffers, inputs), {})
     shares = len(parameters) < len(list(module.parameters()))  # grouped layers need every member's own weights
-    if device_of(inputs).type == "cuda" and not shares and _is_groupable(module):
+    if device_of(inputs).type == "cuda" and not shares and is_groupable(module):
         return Choice(CompiledForTraining(Grouped()), {})
     return fastest(module, parameters, buffers, inputs)
 
@@ -74,7 +83,7 @@ def prior_strategy(features: nn.Module, device: torch.device) -> Execution:
         >>> prior_strategy(lenet_features(), cpu), prior_strategy(mlp_features(2, [8]), cpu)
         (Grouped(name='grouped'), Vmap(name='vmap'))
     """
-    if not _has_convolutions(features) or dict(features.named_buffers()) or not _is_groupable(features):
+    if not _has_convolutions(features) or dict(features.named_buffers()) or not is_groupable(features):
         return Vmap()
     return Compiled(Grouped()) if device.type == "cuda" else Grouped()
 
@@ -83,7 +92,13 @@ def _has_convolutions(module: nn.Module) -> bool:
     return any(isinstance(layer, _ConvNd) for layer in module.modules())
 
 
-def _is_groupable(module: nn.Module) -> bool:
+def is_groupable(module: nn.Module) -> bool:
+    """Whether members of this architecture have a grouped form.
+
+    Example:
+        >>> is_groupable(mlp(2, [8], 1)), is_groupable(nn.Sequential(nn.Embedding(5, 2), nn.Flatten()))
+        (True, False)
+    """
     try:
         grouped_program(module)
     except NotGroupable:
