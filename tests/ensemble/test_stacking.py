@@ -113,7 +113,7 @@ def test_statistics_alone_can_be_stacked():
 @pytest.mark.parametrize("name", NETS)
 def test_to_modules_gives_independent_copies(name):
     modules, inputs = separate(name), NETS[name][1]
-    back = Ensemble.from_modules(modules).eval().to_modules()
+    back = Ensemble(modules).eval().to_modules()
     expected = [copy.deepcopy(m.state_dict()) for m in modules]
     assert_close([dict(m.state_dict()) for m in back], [dict(state) for state in expected], rtol=0, atol=0)
     assert_close(loop(back, inputs), loop([m.eval() for m in modules], inputs), rtol=0, atol=0)

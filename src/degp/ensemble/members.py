@@ -46,8 +46,8 @@ class Ensemble(nn.Module):
     with its own mode. Light members of one network are made by `rank_one` and `lora`.
 
     Args:
-        members: networks, or a function that makes one; each maps (N, …) to (N, C). They are copied. Or networks that
-            are stacked already.
+        members: networks, trained or not, or a function that makes one; each maps (N, …) to (N, C). They are copied,
+            and `to_modules` is the way back. Or networks that are stacked already.
         count: how many to make, where `members` is a function.
         backbone: a network shared by all members, which then map its features to outputs (weight sharing). Not copied.
         execution: the execution strategy of stacked members; by default `fit` chooses, and before it vmap or a loop.
@@ -85,11 +85,6 @@ class Ensemble(nn.Module):
         self._is_fixed = len(shared) > 0 and not any(parameter.requires_grad for parameter in shared)
         if self.stacked is not None and self._is_fixed:
             self.stacked.eval()
-
-    @classmethod
-    def from_modules(cls, modules: Sequence[nn.Module], *, backbone: nn.Module | None = None) -> "Ensemble":
-        """An ensemble of existing networks, trained or not; `to_modules` is the inverse."""
-        return cls(modules, backbone=backbone)
 
     @classmethod
     def load(
