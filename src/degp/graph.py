@@ -273,8 +273,8 @@ class Classes(nn.Module):
             mean, deviations, nugget = self.process(outputs)
             draws = mean + torch.einsum("sm,mnc->snc", self.z, deviations) + nugget.sqrt() * self.e
         each = torch.softmax(draws / self.temperature, dim=-1)
-        probabilities = each.mean(0)
-        total, aleatoric = _entropy(probabilities), _entropy(each).mean(0)
+        probabilities = _mean(each)
+        total, aleatoric = _entropy(probabilities), _mean(_entropy(each))
         return probabilities, total - aleatoric, aleatoric, total
 
 
@@ -329,6 +329,12 @@ def _is_groupable(members: Ensemble, stacked: nn.Module) -> bool:
     except NotGroupable:
         return False
     return True
+
+
+def _mean(draws: Float[Tensor, "S *rest"]) -> Float[Tensor, "*rest"]:
+    """The mean, and that of what is left: onnxruntime adds up one draw after another, and loses digits."""
+    mean = draws.mean(0)
+    return mean + (draws - mean).mean(0)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:

@@ -143,6 +143,26 @@ def test_a_network_is_left_as_it_is():
     assert_close(network.state_dict(), before, rtol=0, atol=0)
 
 
+class Padded(nn.Module):
+    """A Transformer with a padding mask: in evaluation mode its layers pass on nested tensors."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.encoder, self.head = nn.TransformerEncoder(layer, 1), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        values, mask = inputs
+        hidden = self.encoder(values, src_key_padding_mask=mask == 0)
+        return self.head((hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
+
+
+def test_a_transformer_may_have_a_padding_mask():
+    inputs = normal(6, 5, 8, dtype=torch.float32), (torch.arange(5) < 2 + torch.arange(6)[:, None] % 4).float()
+    found = last_layer(Padded(), inputs)
+    assert (found.name, found.is_end) == ("head", True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_features_in_half_precision_become_single(dtype):
     body = nn.Linear(4, 3).to(dtype)

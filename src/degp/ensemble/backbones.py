@@ -15,6 +15,7 @@ from degp.ensemble.modes import evaluation
 from degp.ensemble.stacking import replaced
 from degp.ensemble.unpacking import Unpacked, takes_one_argument
 from degp.points import Inputs, count_points, take_points, tensors_of
+from degp.runtime.execution.strategies import differentiable_attention
 
 __all__ = ["InSingle", "LastLayer", "UpTo", "at_least_single", "bare", "before_layer", "callable_with", "last_layer"]
 
@@ -140,6 +141,7 @@ def bare(network: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
+@differentiable_attention()  # the fast path does not call its linear layers, and passes on nested tensors without a shape
 def last_layer(network: nn.Module, inputs: Inputs, name: str | None = None) -> LastLayer:
     """The linear layer whose outputs are the network's, or alone decide them; or a named one with features (N, D).
 
