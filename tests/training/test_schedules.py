@@ -67,5 +67,5 @@ def test_a_plateau_is_judged_once_per_epoch():
 def test_a_scheduler_of_another_optimizer_is_refused():
     other = SGD(nn.Linear(3, 1).parameters(), lr=1.0)
     for schedule in (halved(other), EachStep(halved(other))):
-        with pytest.raises(ValueError, match="that of an optimizer of this run, but LambdaLR has another; pass the one"):
+        with pytest.raises(ValueError, match="of this run, but LambdaLR has another; pass the one"):
             run(lambda optimizer, schedule=schedule: schedule)

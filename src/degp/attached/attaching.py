@@ -17,7 +17,7 @@ from degp.attached.starting import start_at_posterior
 from degp.attached.targets import checked_targets, likelihood_of, units_of
 from degp.data.arrays import check_weights
 from degp.data.batches import batches_of
-from degp.ensemble.backbones import at_least_single, before_layer, callable_with, last_layer
+from degp.ensemble.last_layers import callable_with, last_layer
 from degp.features import cache_features
 from degp.methods import degp
 from degp.priors.labels import as_real
@@ -87,11 +87,11 @@ def attach(
     batches = batches_of(data, device=device)
     first = _first(batches)
     network = callable_with(network, first.inputs)
-    last = last_layer(network, first.inputs, layer)
-    body = at_least_single(before_layer(network, last.name, is_end=last.is_end), first.inputs)
+    cut, outputs = last_layer(network, first.inputs, layer)
+    body = cut.backbone(network)
     features = cache_features(body, chain([first], batches), path=path)
     _check_features(features)
-    targets, outputs = checked_targets(features.targets, last.outputs, classes)
+    targets, outputs = checked_targets(features.targets, outputs, classes)
     units = units_of(targets) if targets.is_floating_point() else None
     real = as_real(targets, outputs, features.weights) if units is None else (targets - units[0]) / units[1]
     labels = targets if units is None else None
@@ -114,7 +114,7 @@ def attach(
         *(heads, points, method, held_out), steps=steps, batch_size=batch_size, generator=generator, progress=progress
     )
     ensemble.execution = heads.execution
-    return Attached(ensemble.eval(), method.requires_grad_(False), last.name, scales)
+    return Attached(ensemble.eval(), method.requires_grad_(False), cut, scales)
 
 
 def _warn_of_seen_points() -> None:
