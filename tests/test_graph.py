@@ -166,6 +166,16 @@ def test_a_file_has_the_weights_of_light_members_once_and_no_traces(make, tmp_pa
     assert str(Path(__file__).parents[1]).encode() not in path.read_bytes()
 
 
+@pytest.mark.parametrize("make", [rank_one, partial(lora, rank=1)], ids=["rank one", "low rank"])
+def test_a_graph_of_linear_layers_does_not_grow_with_light_members(make, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    network, sizes = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)), []
+    for members in (2, 20):
+        path = export_ensemble(make(network, members), NUMBERS["DE-GP"], rows(2), tmp_path / f"{members}.onnx")
+        sizes.append(len(onnx.load(path).graph.node))
+    assert sizes[0] == sizes[1]
+
+
 def test_observations_after_training_are_part_of_the_graph(tmp_path):
     ensemble, method = made(lambda: Ensemble(lambda: mlp(outputs=1), 4), rows), NUMBERS["DE-GP"]
     with torch.no_grad():
