@@ -196,6 +196,31 @@ class Deep(nn.Module):
         return self.head["fc"](self.head["pool"](self.body(x)))
 
 
+class Convolutional(nn.Module):
+    """Ends with a 1 × 1 convolution, and the mean over the places of its ReLU, as SqueezeNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Conv2d(1, 6, 2, padding=1), nn.Conv2d(6, 3, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x.unflatten(1, (1, 2, 2))).tanh()).relu().mean((2, 3))
+
+
+@pytest.mark.slow
+def test_a_convolution_may_be_the_last_layer(tmp_path):
+    pytest.importorskip("onnxruntime")
+    attached = quick(Convolutional(), LABELS, steps=100)
+    assert attached.layer == "head"
+    assert (attached.predict(X).probabilities.argmax(1) == LABELS).float().mean() > 0.6
+    attached.save(tmp_path / "model")
+    expected = attached.predict(NEW, generator=seeded()).probabilities
+    loaded = Attached.load(tmp_path / "model", Convolutional())
+    assert_close(loaded.predict(NEW, generator=seeded()).probabilities, expected)
+    path = attached.export(X[:2], tmp_path / "model.onnx", generator=seeded())
+    assert_close(torch.tensor(run_onnx(path, NEW.numpy())["probabilities"]), expected, rtol=0, atol=1e-5)
+
+
 class Pair(nn.Module):
     """Takes two arguments."""
 

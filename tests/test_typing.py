@@ -61,6 +61,11 @@ def test_joined_points_keep_their_order_and_their_weights():
     assert joined(batch(0, 2, weighted=False), batch(2, 5, weighted=False)).weights is None
 
 
+def test_a_population_is_positive():
+    with pytest.raises(ValueError, match="must be positive, but it is -5; leave it out"):
+        Batch(torch.zeros(2, 1), torch.zeros(2), population=-5)
+
+
 @pytest.mark.parametrize("shape", [(2,), (3, 1)])
 def test_there_is_one_weight_per_point(shape, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first

@@ -49,6 +49,11 @@ class Batch:
                 f"inputs and targets must have one row per point each, but there are {size} rows of inputs "
                 f"and {rows} of targets; check how the data were split"
             )
+        if self.population < 0:
+            raise ValueError(
+                f"the population is the size of the training set and must be positive, but it is {self.population}; "
+                f"leave it out where the batch is the whole set"
+            )
         if self.weights is not None and self.weights.shape != (size,):
             raise ValueError(
                 f"there must be one weight per point, ({size},), but the shape of the weights is "

@@ -1,6 +1,5 @@
 """Heads start at the posterior of their read-out: near the exact process before the first step."""
 
-import pytest
 import torch
 from torch.testing import assert_close
 
@@ -18,8 +17,12 @@ Y = torch.cat([X[:, :1].sin() + 0.2 * normal(60, 1, seed=2, dtype=torch.float32)
 
 def started(points, members=200, width=400):
     heads = draw_heads(SCALES, members, width, 2, generator=seeded())
-    start_at_posterior(heads, points, SCALES, generator=seeded(1))
+    start_at_posterior(heads, points, SCALES, noise(points), generator=seeded(1))
     return heads(NEW).detach()
+
+
+def noise(points, *values):
+    return torch.tensor(values or [SCALES.noise_variance] * points.targets.shape[1], dtype=torch.float64)
 
 
 def test_started_heads_have_the_moments_of_the_exact_process():
@@ -30,12 +33,20 @@ def test_started_heads_have_the_moments_of_the_exact_process():
     assert 0.7 < float(ratio.min()) and float(ratio.max()) < 1.5
 
 
-@pytest.mark.parametrize("weight", [2.0, 0.0])
-def test_weights_count_points(weight):
-    """A point of weight two counts as two points, one of weight zero as none."""
+def test_each_target_has_its_own_noise():
+    points, variances = Batch(X, Y), (0.04, 4.0)
+    heads = draw_heads(SCALES, 50, 100, 2, generator=seeded())
+    start_at_posterior(heads, points, SCALES, noise(points, *variances), generator=seeded(1))
+    for c, variance in enumerate(variances):
+        exact = ExactGP.fit(SCALES.nngp(), X, Y[:, [c]], noise_variance=variance)
+        assert_close(heads(NEW).mean(0)[:, [c]].double(), exact.mean(NEW), atol=0.25, rtol=0.1)
+
+
+def test_weights_count_points():
+    """A point of weight two counts as two points."""
     chosen = torch.arange(60) < 20
-    weights = torch.where(chosen, weight, 1.0)
-    again = X[chosen].repeat(int(weight), 1), Y[chosen].repeat(int(weight), 1)
+    weights = torch.where(chosen, 2.0, 1.0)
+    again = X[chosen].repeat(2, 1), Y[chosen].repeat(2, 1)
     repeated = Batch(torch.cat([X[~chosen], again[0]]), torch.cat([Y[~chosen], again[1]]))
     one, two = (started(points).mean(0) for points in (Batch(X, Y, weights=weights), repeated))
     assert_close(one, two, atol=0.05, rtol=0.1)

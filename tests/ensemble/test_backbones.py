@@ -1,14 +1,13 @@
-"""A trained network taken apart at its last linear layer: which one it is, and the features before it."""
+"""A cut is plain data: it makes the same backbone of any network of its architecture."""
 
 import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from degp.ensemble.backbones import at_least_single, before_layer, callable_with, last_layer
+from degp.ensemble.backbones import Cut, bare
 from degp.ensemble.unpacking import Unpacked
 from tests.fixtures import normal
 
@@ -16,146 +15,39 @@ X = normal(6, 4, dtype=torch.float32)
 
 
 class Net(nn.Module):
-    """Two layers, and a function of the user's after them."""
-
-    def __init__(self, end=lambda values: values, outputs=3):
-        super().__init__()
-        self.body, self.head, self.end = nn.Linear(4, 8), nn.Linear(8, outputs), end
-
-    def hidden(self, x):
-        return self.body(x).tanh()
-
-    def forward(self, x):
-        return self.end(self.head(self.hidden(x)))
-
-
-class Two(Net):
-    """A second layer decides some outputs."""
+    """Two layers and a softmax, in a record."""
 
     def __init__(self):
         super().__init__()
-        self.other = nn.Linear(8, 1)
+        self.body, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
 
     def forward(self, x):
-        return torch.cat([super().forward(x), self.other(self.hidden(x))], 1)
+        return {"scores": self.head(self.body(x).tanh()).softmax(1)}
 
 
-class Skipping(Net):
-    """Inputs reach the outputs around the last layer too."""
-
-    def forward(self, x):
-        return super().forward(x) + x[:, :3]
+CUT = Cut("network.head", is_end=False, output="scores")
 
 
-class Again(Net):
-    """Its last layer is called twice."""
-
-    def __init__(self):
-        super().__init__(outputs=8)
-
-    def forward(self, x):
-        return self.head(super().forward(x).tanh())
-
-
-class Masks(nn.Module):
-    """One row of outputs per token."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(2, 3)
-
-    def forward(self, x):
-        return self.head(x.view(-1, 2, 2))
+@pytest.mark.parametrize(
+    "wrap", [lambda network: network, nn.DataParallel, lambda network: Unpacked(network, "scores")]
+)
+def test_a_network_is_cut_whatever_wraps_it(wrap):
+    network = Net()
+    assert_close(CUT.backbone(wrap(network))(X), network.body(X).tanh())
+    assert bare(nn.DataParallel(network)) is network
 
 
-class Named(Net):
-    """Takes its inputs by name."""
-
-    def forward(self, values, shift=0.0):
-        return super().forward(values + shift)
-
-
-ENDS = {
-    "none": (lambda values: values, True),
-    "squeezed": (lambda values: values.squeeze(-1), True),
-    "column": (lambda values: values[:, 0], False),
-    "softmax": (lambda values: values.softmax(1), False),
-    "log_softmax": (lambda values: F.log_softmax(values, 1), False),
-    "sigmoid": (torch.sigmoid, False),
-    "units": (lambda values: 300 + 50 * values, False),
-}
-
-
-@pytest.mark.parametrize("end, is_end", ENDS.values(), ids=ENDS.keys())
-def test_features_do_not_depend_on_what_follows_the_last_layer(end, is_end):
-    network = Net(end, outputs=1)
-    found = last_layer(network, X)
-    assert (found.name, found.outputs, found.is_end) == ("head", 1, is_end)
-    assert_close(before_layer(network, found.name, is_end=found.is_end)(X), network.hidden(X))
-
-
-def test_a_named_layer_needs_features_only():
-    for network, name, outputs in ((Two(), "head", 3), (Skipping(), "head", 3), (Net(), "body", 3)):
-        found = last_layer(network, X, name)
-        assert (found.name, found.outputs) == (name, outputs)
-    network = Unpacked(Two())
-    found = last_layer(network, X, "other")
-    features = before_layer(network, found.name, is_end=found.is_end)(X)
-    assert_close(features, network.network.hidden(X))
-
-
-REFUSED = {
-    "two layers": (
-        Two(),
-        None,
-        r"outputs must be one row per point, .* no linear layer decides them; .*body, head, other",
-    ),
-    "around": (Skipping(), None, r"through its last linear layer alone, but for 6 points they have the shape \(6, 3\)"),
-    "twice": (Again(), "head", r"called once, on features \(N, D\), but 'head' gets \(6, 8\), \(6, 8\) of 6 points"),
-    "tokens": (Masks(), None, r"for 6 points they have the shape \(6, 2, 3\)"),
-    "token": (Masks(), "head", r"but 'head' gets \(6, 2, 2\) of 6 points"),
-    "none": (nn.Conv1d(1, 1, 1), None, "has none that can be found: torch.nn.Linear, not scripted"),
-    "many": (
-        nn.Sequential(*[nn.Linear(4, 4) for _ in range(20)]),
-        "x",
-        "there are: …, 12, 13, 14, 15, 16, 17, 18, 19$",
-    ),
-}
-
-
-@pytest.mark.parametrize("network, name, message", REFUSED.values(), ids=REFUSED.keys())
-def test_layers_that_do_not_give_the_outputs_are_refused(network, name, message):
-    with pytest.raises(ValueError, match=message):
-        last_layer(network, X[:, None] if isinstance(network, nn.Conv1d) else X, name)
-
-
-def test_one_point_does_not_prove_that_a_layer_decides():
-    with pytest.raises(ValueError, match="no linear layer decides them"):
-        last_layer(Skipping(), X[:1])
-
-
-def test_a_network_is_left_as_it_is():
-    network = Net(lambda values: values.softmax(1)).train()
+def test_a_backbone_shares_the_weights_and_leaves_the_network_alone():
+    network = Net()
     before = copy.deepcopy(network.state_dict())
-    before_layer(network, "head", is_end=False)(X)
-    last_layer(network, X)
-    assert isinstance(network.head, nn.Linear) and all(part.training for part in network.modules())
+    backbone = CUT.backbone(network)
+    backbone(X)
+    assert not any(parameter.requires_grad for parameter in backbone.parameters())
+    assert all(parameter.requires_grad for parameter in network.parameters()) and network.training
     assert_close(network.state_dict(), before, rtol=0, atol=0)
+    assert backbone.network.network.body.weight.data_ptr() == network.body.weight.data_ptr()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_features_in_half_precision_become_single(dtype):
-    body = nn.Linear(4, 3).to(dtype)
-    features = at_least_single(body, X.to(dtype))(X.to(dtype))
-    assert features.dtype == torch.float32
-    assert_close(features, body(X.to(dtype)).float())
-    assert at_least_single(body.double(), X.double()) is body
-
-
-def test_entries_of_a_dictionary_go_by_name_and_strangers_are_refused():
-    inputs = {"values": X}
-    assert_close(callable_with(Named(), inputs)(inputs).shape, torch.Size([6, 3]))
-    with pytest.raises(ValueError, match="arguments by name, but Named has none called index; leave that out"):
-        callable_with(Named(), inputs | {"index": torch.arange(6)})
-    with pytest.raises(ValueError, match=r"fails on the first batch, \(6, 4\) of torch.float32, with: .*tuple"):
-        callable_with(nn.Linear(4, 3), (X,))
+def test_other_architectures_are_refused():
+    with pytest.raises(ValueError, match=r"with a layer 'network\.head', but this Linear has none; pass the same arch"):
+        CUT.backbone(nn.Linear(4, 3))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from degp import Batch
 from degp.priors import ExactGP
 from degp.priors.evidence import (
     ACTIVATIONS,
@@ -16,6 +17,7 @@ from degp.priors.evidence import (
     _negative_log_evidence,
     _root,
     most_likely_scales,
+    noise_by_target,
 )
 from tests.fixtures import seeded
 
@@ -48,6 +50,30 @@ def test_the_kernel_of_a_graph_is_the_nngp(depth, activation):
     cross, variance = scales.cross_gram(left, right, ACTIVATIONS[activation].dual)
     assert_close(cross, scales.nngp()(left, right))
     assert_close(variance, scales.nngp()(left, left).diagonal())
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_each_target_has_the_noise_of_highest_evidence(weighted):
+    """Of all trial values, by the exact process of that target alone, under the prior on the noise."""
+    x, y = data(3, noise=0.0)
+    y = y + torch.tensor([0.03, 0.3, 3.0]) * torch.randn(y.shape, dtype=y.dtype, generator=seeded())
+    w = 0.2 + torch.rand(len(x), dtype=x.dtype, generator=seeded()) if weighted else torch.ones_like(x[:, 0])
+    scales = Scales(1, (1.0, 1.0, 1.0), 0.5, 2.0, 0.1)
+    found = noise_by_target(scales, Batch(x, y, weights=w if weighted else None))
+    assert found[0] < found[1] < found[2]
+
+    def density(noise, c):
+        exact = ExactGP.fit(scales.nngp(), x, y[:, [c]], noise_variance=noise / w)
+        return float(exact.log_marginal_likelihood()) - 0.5 * ((noise / 0.01).log() / 4).square()
+
+    for c, noise in enumerate(found):
+        assert density(noise, c) > max(density(1.3 * noise, c), density(noise / 1.3, c))
+
+
+def test_a_single_target_keeps_the_noise_of_its_scales():
+    x, y = data()
+    scales = most_likely_scales(x, y, 1)
+    assert noise_by_target(scales, Batch(scales.apply(x), y)).tolist() == [scales.noise_variance]
 
 
 @pytest.mark.parametrize("targets", [1, 3])

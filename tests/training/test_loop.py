@@ -615,6 +615,13 @@ def test_an_optimizer_without_the_ensembles_parameters_is_refused():
         fit(ensemble, REAL, de(Gaussian()), epochs=1, optimizer=SGD(network.parameters(), lr=0.1))
 
 
+def test_something_must_train():
+    ensemble = linear().requires_grad_(False)
+    for optimizer in (None, SGD(ensemble.parameters(), lr=0.1)):
+        with pytest.raises(ValueError, match=r"all of the ensemble and of the method are frozen; call requires_grad_"):
+            fit(ensemble, REAL, de(Gaussian()), epochs=1, optimizer=optimizer)
+
+
 def test_a_plan_or_its_arguments():
     with pytest.raises(ValueError, match="got neither a plan nor epochs; pass epochs"):
         fit(linear(), REAL, de(Gaussian()))

@@ -62,3 +62,10 @@ def test_a_plateau_is_judged_once_per_epoch():
     optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     with pytest.raises(ValueError, match=r"must not need a score, but ReduceLROnPlateau does, .*; pass it without"):
         EachStep(ReduceLROnPlateau(optimizer))
+
+
+def test_a_scheduler_of_another_optimizer_is_refused():
+    other = SGD(nn.Linear(3, 1).parameters(), lr=1.0)
+    for schedule in (halved(other), EachStep(halved(other))):
+        with pytest.raises(ValueError, match="of this run, but LambdaLR has another; pass the one"):
+            run(lambda optimizer, schedule=schedule: schedule)

@@ -10,23 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from degp.attached.components import scaled_components
-from degp.attached.heads import draw_heads, train_calibrated
+from degp.attached.heads import train_calibrated
 from degp.attached.predictor import Attached
-from degp.attached.starting import start_at_posterior
-from degp.attached.targets import checked_targets, likelihood_of, units_of
+from degp.attached.preparing import prepare
+from degp.attached.targets import Targets, checked_targets
 from degp.data.arrays import check_weights
 from degp.data.batches import batches_of
-from degp.ensemble.backbones import at_least_single, before_layer, callable_with, last_layer
+from degp.ensemble import Ensemble
+from degp.ensemble.last_layers import callable_with, last_layer
 from degp.features import cache_features
-from degp.methods import degp
-from degp.priors.labels import as_real
 from degp.typing import Batch
 
 __all__ = ["attach"]
-
-# the prior's white part; where it is as large as the noise of real targets, heads fit the noise
-REAL_EPSILON, CLASS_EPSILON = 0.001, 0.05
 
 
 def attach(
@@ -87,34 +82,19 @@ def attach(
     batches = batches_of(data, device=device)
     first = _first(batches)
     network = callable_with(network, first.inputs)
-    last = last_layer(network, first.inputs, layer)
-    body = at_least_single(before_layer(network, last.name, is_end=last.is_end), first.inputs)
+    cut, outputs = last_layer(network, first.inputs, layer)
+    body = cut.backbone(network)
     features = cache_features(body, chain([first], batches), path=path)
     _check_features(features)
-    targets, outputs = checked_targets(features.targets, last.outputs, classes)
-    units = units_of(targets) if targets.is_floating_point() else None
-    real = as_real(targets, outputs, features.weights) if units is None else (targets - units[0]) / units[1]
-    labels = targets if units is None else None
-    projection, scales = scaled_components(
-        replace(features, targets=real), components, labels=labels, generator=generator
-    )
-    backbone = nn.Sequential(body, *projection)
-    ensemble = draw_heads(scales, members, width, outputs, backbone=backbone, generator=generator)
-    epsilon = CLASS_EPSILON if units is None else REAL_EPSILON
-    method = degp(likelihood_of(scales, units), scales.nngp(), epsilon=epsilon)
-    method.to(features.device)  # a CUDA graph cannot hold copies from the CPU
-    points = replace(features, inputs=projection(features.inputs).detach(), targets=targets)
-    held_out = (
-        None if validation is None else _held_out(backbone, batches_of(validation, device=device), points, outputs)
-    )
-    heads = ensemble.on_features()
-    if units is not None:
-        start_at_posterior(heads, replace(points, targets=real), scales, generator=generator)
-    train_calibrated(
-        *(heads, points, method, held_out), steps=steps, batch_size=batch_size, generator=generator, progress=progress
-    )
+    targets = Targets.of(features, outputs, classes)
+    sizes = {"members": members, "width": width, "components": components}
+    made = prepare(body, features, targets, **sizes, generator=generator)
+    ensemble, method = made.ensemble, made.method
+    held_out = None if validation is None else _held_out(ensemble, batches_of(validation, device=device), targets)
+    heads, options = ensemble.on_features(), {"batch_size": batch_size, "generator": generator, "progress": progress}
+    train_calibrated(heads, made.points, method, held_out, steps=steps, **options)
     ensemble.execution = heads.execution
-    return Attached(ensemble.eval(), method.requires_grad_(False), last.name, scales)
+    return Attached(ensemble.eval(), method.requires_grad_(False), cut, made.scales)
 
 
 def _warn_of_seen_points() -> None:
@@ -173,16 +153,19 @@ def _first(batches: Iterator[Batch]) -> Batch:
     )
 
 
-def _held_out(backbone: nn.Module, batches: Iterator[Batch], points: Batch, outputs: int) -> Batch:
+def _held_out(ensemble: Ensemble, batches: Iterator[Batch], known: Targets) -> Batch:
     """Features of validation points, whose targets are of the kind and number of the data's."""
-    features = cache_features(backbone, chain([_first(batches)], batches))
-    _check_features(features)
-    classes = None if points.targets.is_floating_point() else outputs
-    targets, columns = checked_targets(features.targets, outputs, classes)
-    if columns != outputs:
+    assert ensemble.backbone is not None
+    try:
+        features = cache_features(ensemble.backbone, chain([_first(batches)], batches))
+        _check_features(features)
+        targets, columns = checked_targets(features.targets, known.outputs, None if known.units else known.outputs)
+    except ValueError as error:
+        raise ValueError(f"validation points must be like those of the data, but here {error}") from error
+    if columns != known.outputs:
         raise ValueError(
             f"validation points must have the targets of the data, but there are {columns} targets per point, and "
-            f"{outputs} in the data; take both from one data set"
+            f"{known.outputs} in the data; take both from one data set"
         )
     return replace(features, targets=targets)
 

@@ -1,6 +1,6 @@
 """Heads on a trained network as a predictor: predictions, a folder, and one graph."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,8 @@ from torch import nn
 
 from degp.data.arrays import check_inputs
 from degp.ensemble import Ensemble
-from degp.ensemble.backbones import InSingle, UpTo, bare, before_layer
+from degp.ensemble.backbones import Cut
 from degp.ensemble.layers import sizes_of
-from degp.ensemble.unpacking import Unpacked
 from degp.graph import export_ensemble
 from degp.likelihoods import Categorical, Gaussian
 from degp.methods import DEGP, degp
@@ -34,14 +33,19 @@ class Attached:
     Attributes:
         ensemble: the heads, with the network up to its last layer as a frozen backbone.
         method: DE-GP, as the heads were trained.
-        layer: the name of the layer that they replace.
+        cut: how the network becomes the first part of this backbone.
         scales: of the prior over functions of the features.
     """
 
     ensemble: Ensemble
     method: DEGP
-    layer: str
+    cut: Cut
     scales: Scales | None = None
+
+    @property
+    def layer(self) -> str:
+        """The name of the layer that heads replace."""
+        return self.cut.layer
 
     def predict(
         self,
@@ -67,10 +71,9 @@ class Attached:
         """Saves everything that `load` needs to a new folder, without pickle."""
         self.ensemble.save(folder)
         assert self.ensemble.backbone is not None
-        body, *_, last = self.ensemble.backbone.children()
-        facts: dict[str, Any] = {"layer": self.layer, "epsilon": self.method.epsilon, "noise_variance": None}
-        facts["unit_length"] = isinstance(last, nn.RMSNorm)
-        facts |= _wrappers(body)
+        *_, last = self.ensemble.backbone.children()
+        facts: dict[str, Any] = {"epsilon": self.method.epsilon, "noise_variance": None}
+        facts |= asdict(self.cut) | {"unit_length": isinstance(last, nn.RMSNorm)}
         likelihood = self.method.likelihood
         if isinstance(likelihood, Categorical):
             facts["temperature"] = float(likelihood.temperature)
@@ -92,37 +95,22 @@ class Attached:
                 torch's layers.
         """
         saved = read_json(Path(folder) / FACTS)
-        backbone = None if network is None else _backbone(network, saved, Path(folder))
+        cut = Cut(**{field.name: saved[field.name] for field in fields(Cut) if field.name in saved})
+        backbone = None if network is None else _backbone(network, cut, saved["unit_length"], Path(folder))
         noise = saved["noise_variance"]
         likelihood = (
             Categorical(saved["temperature"]) if noise is None else Gaussian(noise, units=tuple(saved["units"]))
         )
         method = degp(likelihood, NNGP(1), epsilon=saved["epsilon"])
-        return cls(Ensemble.load(folder, backbone=backbone), method, saved["layer"])
+        return cls(Ensemble.load(folder, backbone=backbone), method, cut)
 
 
-def _wrappers(body: nn.Module) -> dict[str, Any]:
-    """How the network is made the body of heads."""
-    kinds = {type(part): part for part in body.modules()}
-    facts = {"is_end": UpTo not in kinds, "in_single": InSingle in kinds}
-    return facts | ({"output": kinds[Unpacked].output} if Unpacked in kinds else {})
-
-
-def _backbone(network: nn.Module, saved: dict[str, Any], folder: Path) -> nn.Module:
+def _backbone(network: nn.Module, cut: Cut, unit_length: bool, folder: Path) -> nn.Module:
     """The network up to the replaced layer, and a projection of the saved sizes."""
-    known, layer = bare(network), saved["layer"]
-    if "output" in saved and not isinstance(known, Unpacked):
-        known = Unpacked(known, saved["output"])
-    if layer not in dict(known.named_modules()):
-        raise ValueError(
-            f"the network must be the one that members were attached to, with a layer {layer!r}, but this "
-            f"{type(network).__name__} has none; pass the same architecture as network=…"
-        )
-    features, _ = sizes_of(known.get_submodule(layer))
+    body = cut.backbone(network)
+    features, _ = sizes_of(cut.called(network).get_submodule(cut.layer))
     components = _num_components(read_json(folder / "ensemble.json"))
-    norm = [nn.RMSNorm(components)] if saved["unit_length"] else []
-    body = before_layer(known, layer, is_end=saved.get("is_end", True))
-    body = InSingle(body) if saved.get("in_single") else body
+    norm = [nn.RMSNorm(components)] if unit_length else []
     return nn.Sequential(body, nn.Linear(features, components), *norm)
 
 

@@ -4,41 +4,51 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from degp.attached.components import some_rows
 from degp.ensemble import Ensemble
 from degp.priors.evidence import READOUT_BIAS, Scales
+from degp.priors.readouts import conditioned_readouts
 from degp.typing import Batch
 
 __all__ = ["start_at_posterior"]
 
+CHUNK = 16  # members at a time, to bound memory
+
 
 @torch.no_grad()
 def start_at_posterior(
-    heads: Ensemble, points: Batch, scales: Scales, *, generator: torch.Generator | None = None
+    heads: Ensemble,
+    rows: Batch,
+    scales: Scales,
+    noise: Float[Tensor, "C"],
+    *,
+    generator: torch.Generator | None = None,
 ) -> None:
-    """Draws the read-out of each head from its posterior given the hidden layer, in place.
+    """Draws the read-out of each head from its posterior given the hidden layer, in place (`conditioned_readouts`).
 
-        (HᵀWH + σ²S⁻¹) w = HᵀW (y + σ W^(−1/2) z) + σ²S⁻¹ w₀,        z ~ N(0, I)
+    Its features are the hidden units and a one, and its prior draws are the read-outs as they are. Drawn from the prior
+    alone, heads may start many standard deviations from the data, where targets depend on components of small variance.
 
-    H has the hidden units of at most 1024 points and a one, y their standardised targets, W their weights; w₀ ~ N(0, S)
-    is the read-out as drawn from the prior. Drawn from the prior alone, heads may start many standard deviations from
-    the data, where targets depend on components of small variance.
+    Args:
+        heads: with one hidden layer, drawn from the prior of the scales.
+        rows: with standardised targets; weights are positive.
+        noise: variance per target.
     """
     assert heads.stacked is not None
-    rows = points[some_rows(points, generator)]
-    x, y, w = rows.inputs, rows.targets.double(), rows.weigh(torch.ones_like(rows.targets[:, 0])).double()[:, None]
+    x, y = rows.inputs, rows.targets.double()
+    w = rows.weigh(torch.ones_like(y[:, 0]))
     first, bias, last, constant = heads.stacked.parameters()
-    K, spread, noise = last.shape[2], scales.output_scale, scales.noise_variance
-    S = torch.tensor([spread / K] * K + [READOUT_BIAS * spread], dtype=y.dtype, device=x.device)
-    for m in range(len(heads)):
-        H = _with_one(torch.relu(x @ first[m].mT + bias[m]).double())
-        drawn = torch.cat([last[m], constant[m][:, None]], 1).mT.double()  # (P, C)
-        z = torch.randn(y.shape, dtype=y.dtype, device=y.device, generator=generator)
-        precision = H.mT @ (w * H) + torch.diag(noise / S)
-        right = H.mT @ (w * y + (noise * w).sqrt() * z) + (noise / S)[:, None] * drawn
-        solved = torch.linalg.solve(precision, right).mT
-        last[m], constant[m] = solved[:, :-1], solved[:, -1]
+    K, spread = last.shape[2], scales.output_scale
+    variance = torch.tensor([spread / K] * K + [READOUT_BIAS * spread], dtype=y.dtype, device=x.device)
+    normal = [torch.randn(y.shape, dtype=y.dtype, device=y.device, generator=generator) for _ in range(len(heads))]
+    per_target = torch.vmap(conditioned_readouts, in_dims=(1, None, 1, None, 0, None), out_dims=1)
 
+    def drawn(first: Tensor, bias: Tensor, prior: Tensor, z: Tensor) -> Float[Tensor, "P C"]:
+        hidden = torch.relu(x @ first.mT + bias).double()
+        features = torch.cat([hidden, torch.ones_like(hidden[:, :1])], 1)
+        observed = y + (noise / w[:, None]).sqrt() * z
+        return per_target(prior[..., None], features, observed[..., None], variance, noise, w).squeeze(2)
 
-def _with_one(hidden: Float[Tensor, "N K"]) -> Float[Tensor, "N P"]:
-    return torch.cat([hidden, hidden.new_ones(len(hidden), 1)], 1)
+    prior = torch.cat([last, constant[..., None]], 2).mT.double()
+    solved = torch.vmap(drawn, chunk_size=CHUNK)(first, bias, prior, torch.stack(normal)).mT
+    last.copy_(solved[..., :-1])
+    constant.copy_(solved[..., -1])

@@ -1,17 +1,50 @@
-"""Targets for heads: labels or real ones, checked, and the likelihood with their units."""
+"""Targets for heads: labels or real ones, checked, and in units of their own."""
 
 import warnings
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from degp.likelihoods import Categorical, Gaussian
-from degp.priors.evidence import Scales
+from degp.priors.labels import as_real
+from degp.typing import Batch
 
-__all__ = ["Units", "checked_targets", "likelihood_of", "units_of"]
+__all__ = ["Targets", "checked_targets"]
 
 Units = tuple[Float[Tensor, "C"], Float[Tensor, "C"]]  # mean and standard deviation per target
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What heads learn.
+
+    Attributes:
+        values: real ones (N, C), or labels (N,).
+        outputs: C, of the heads.
+        units: of real targets; None for labels.
+        real: standardised targets, or labels by `degp.priors.labels.as_real`: what the evidence is measured on.
+    """
+
+    values: Shaped[Tensor, "N ..."]
+    outputs: int
+    units: Units | None
+    real: Float[Tensor, "N C"]
+
+    @classmethod
+    def of(cls, points: Batch, outputs: int, classes: int | None) -> "Targets":
+        """Those of points, checked; arguments as in `checked_targets`."""
+        values, count = checked_targets(points.targets, outputs, classes)
+        if not values.is_floating_point():
+            return cls(values, count, None, as_real(values, count, points.weights))
+        offset, unit = _units_of(values)
+        return cls(values, count, (offset, unit), (values - offset) / unit)
+
+    @property
+    def labels(self) -> Int[Tensor, "N"] | None:
+        """None for real targets."""
+        return self.values if self.units is None else None
 
 
 def checked_targets(
@@ -38,7 +71,7 @@ def _checked_values(targets: Float[Tensor, "N ..."], outputs: int) -> tuple[Floa
         warnings.warn(
             f"real targets are regressed, but all of these are {'0 or 1' if binary else 'whole numbers'}, and the "
             f"network has {outputs} outputs; pass classes={max(2, outputs)} if they are labels or one-hot rows",
-            stacklevel=4,
+            stacklevel=5,
         )
     return columns, count
 
@@ -78,16 +111,8 @@ def _checked_labels(
     return labels, count
 
 
-def units_of(targets: Float[Tensor, "N C"]) -> Units:
+def _units_of(targets: Float[Tensor, "N C"]) -> Units:
     """Mean and standard deviation of each target; those that are constant have the unit one."""
     offset = targets.mean(0)
     spread = (targets - offset).square().mean(0).sqrt()
     return offset, torch.where(spread > 0, spread, 1.0)
-
-
-def likelihood_of(scales: Scales, units: Units | None) -> Categorical | Gaussian:
-    """Gaussian noise by evidence, which is learned, in the units of the targets; without units, classes."""
-    if units is None:
-        return Categorical()
-    offset, unit = (values.tolist() for values in units)
-    return Gaussian([scales.noise_variance] * len(unit), learned=True, units=(offset, unit))

@@ -11,7 +11,17 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.utils import skip_init
 
-__all__ = ["LightLayer", "LowRank", "RankOne", "is_linear", "is_product", "materialised", "sizes_of", "with_layers"]
+__all__ = [
+    "LightLayer",
+    "LowRank",
+    "RankOne",
+    "is_linear",
+    "is_pointwise",
+    "is_product",
+    "materialised",
+    "sizes_of",
+    "with_layers",
+]
 
 
 class LightLayer(nn.Module):
@@ -131,6 +141,14 @@ def is_linear(layer: nn.Module) -> bool:
 def is_product(layer: nn.Module) -> TypeGuard[nn.Linear | _ConvNd]:
     """Whether a layer is an `nn.Linear` or a convolution."""
     return isinstance(layer, (nn.Linear, _ConvNd)) and not isinstance(layer, _ConvTransposeNd)
+
+
+def is_pointwise(layer: nn.Module) -> bool:
+    """Whether a layer is a convolution that is a matrix product at each place."""
+    if not isinstance(layer, _ConvNd) or isinstance(layer, _ConvTransposeNd):
+        return False
+    padding = layer.padding if isinstance(layer.padding, tuple) else ()  # by name, none is needed
+    return {*layer.kernel_size, *layer.stride, layer.groups} == {1} and not any(padding)
 
 
 def with_layers(network: nn.Module, new: Callable[[str, nn.Module], nn.Module | None]) -> nn.Module:

@@ -102,8 +102,8 @@ class Classes(nn.Module):
             mean, deviations, nugget = self.process(outputs)
             draws = mean + torch.einsum("sm,mnc->snc", self.z, deviations) + nugget.sqrt() * self.e
         each = torch.softmax(draws / self.temperature, dim=-1)
-        probabilities = each.mean(0)
-        total, aleatoric = _entropy(probabilities), _entropy(each).mean(0)
+        probabilities = _mean(each)
+        total, aleatoric = _entropy(probabilities), _mean(_entropy(each))
         return probabilities, total - aleatoric, aleatoric, total
 
 
@@ -118,6 +118,12 @@ def normal_draws(num_draws: int, M: int, C: int, *, dtype: torch.dtype, generato
     device = torch.device("cpu") if generator is None else generator.device
     normal = torch.randn(num_draws, M + C, dtype=dtype, device=device, generator=generator)
     return normal[:, :M], normal[:, None, M:]
+
+
+def _mean(draws: Float[Tensor, "S *rest"]) -> Float[Tensor, "*rest"]:
+    """The mean, and that of what is left: onnxruntime adds up one draw after another, and loses digits."""
+    mean = draws.mean(0)
+    return mean + (draws - mean).mean(0)
 
 
 def _entropy(probabilities: Tensor) -> Tensor:

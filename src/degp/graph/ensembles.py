@@ -13,11 +13,11 @@ from torch.func import functional_call
 from degp.ensemble import Ensemble
 from degp.gaussian import Coefficients
 from degp.graph.distributions import CLASSES, NUMBERS, Classes, Numbers, normal_draws
-from degp.graph.writing import any_number_of, write_onnx
+from degp.graph.writing import any_number_of, quiet_exporter, write_onnx
 from degp.likelihoods import Categorical
 from degp.methods import Method
 from degp.points import Inputs, as_inputs, count_points, join_points, map_tensors, take_points, tensors_of
-from degp.runtime.execution import Grouped, is_groupable
+from degp.runtime.execution import Grouped, Vmap, is_groupable
 from degp.runtime.execution.strategies import Tensors, differentiable_attention, one_tensor, unstack
 
 __all__ = ["export_ensemble", "exported_program"]
@@ -92,9 +92,9 @@ def _prediction(
     generator: torch.Generator | None,
 ) -> tuple[nn.Module, Inputs]:
     """The module that a graph is made of, and two points of the inputs."""
-    members = _evaluable(ensemble)
     several = join_points([inputs, inputs]) if count_points(inputs) < 2 else inputs  # one row would be a constant
     example = map_tensors(lambda tensor: tensor.detach().cpu(), take_points(several, slice(2)))
+    members = _evaluable(ensemble, example)
     if isinstance(method.likelihood, Categorical):
         with torch.no_grad():
             q = method.posterior(members(example), coefficients)
@@ -118,7 +118,7 @@ class _Prediction(nn.Module):
 
 @dataclass(frozen=True)
 class _Unrolled:
-    """One member after the other, whose buffers are read only: vmap would fix the batch size in a graph."""
+    """One member after the other, whose buffers are read only: where vmap would fix the batch size in a graph."""
 
     name: str = "unrolled"
 
@@ -129,12 +129,24 @@ class _Unrolled:
         return torch.stack([one_tensor(functional_call(module, tensors, (inputs,))) for tensors in own])
 
 
-def _evaluable(ensemble: Ensemble) -> Ensemble:
+def _evaluable(ensemble: Ensemble, example: Inputs) -> Ensemble:
     """A copy on the CPU in evaluation mode, run in operations that a graph can hold."""
     members = copy.deepcopy(ensemble.whole()).cpu().eval()
     if members.stacked is not None:
-        members.execution = Grouped() if _is_groupable(members, members.stacked) else _Unrolled()
+        members.execution = Grouped() if _is_groupable(members, members.stacked) else Vmap()
+        if members.execution == Vmap() and not _takes_any_number(members, example):
+            members.execution = _Unrolled()
     return members
+
+
+def _takes_any_number(members: Ensemble, example: Inputs) -> bool:
+    """Whether the graph of these members has a dynamic batch; vmap fixes it in layers such as convolutions."""
+    try:
+        with quiet_exporter(), differentiable_attention(), torch.no_grad():
+            torch.export.export(members, (example,), dynamic_shapes=(any_number_of(example),))
+    except Exception:  # of many kinds, by the operation without a dynamic form
+        return False
+    return True
 
 
 def _is_groupable(members: Ensemble, stacked: nn.Module) -> bool:

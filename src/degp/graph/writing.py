@@ -15,7 +15,7 @@ from degp.points import Inputs, count_points, join_points, map_tensors
 from degp.runtime.execution.strategies import differentiable_attention
 from degp.runtime.files import new_file
 
-__all__ = ["any_number_of", "run_onnx", "write_onnx"]
+__all__ = ["any_number_of", "quiet_exporter", "run_onnx", "write_onnx"]
 
 
 def any_number_of(example: Inputs) -> Any:
@@ -43,7 +43,7 @@ def write_onnx(
     """
     _require_onnx()
     several = join_points([example, example]) if count_points(example) < 2 else example  # one row would be a constant
-    with _quiet_exporter(), differentiable_attention(), torch.no_grad():
+    with quiet_exporter(), differentiable_attention(), torch.no_grad():
         program = torch.onnx.export(
             graph,
             (several, {}),  # a dictionary in the last place would be keyword arguments
@@ -97,7 +97,7 @@ def _name_outputs(graph: Any, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def _quiet_exporter() -> Iterator[None]:
+def quiet_exporter() -> Iterator[None]:
     """Silences the exporter's messages about itself and about missing libraries."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level

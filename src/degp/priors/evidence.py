@@ -15,8 +15,9 @@ from degp.priors.weights import WeightPrior
 from degp.roots import regular_root
 from degp.runtime.cpu import threads
 from degp.runtime.optimizers import LBFGS
+from degp.typing import Batch
 
-__all__ = ["ACTIVATIONS", "Scales", "most_likely_scales"]
+__all__ = ["ACTIVATIONS", "Scales", "most_likely_scales", "noise_by_target"]
 
 HIDDEN, HIDDEN_BIAS, READOUT_BIAS = 2.0, 1.0, 0.01
 JITTER = 1e-10  # of the mean prior variance, where the targets have no noise
@@ -24,6 +25,7 @@ SHRINKAGE = 0.1  # nats per unit of relevance: a feature must earn it
 LOG_RELEVANCE, LOG_BIAS, LOG_NOISE = (-7.0, 3.0), (-4.0, 4.0), (-21.0, 2.0)  # bounds
 WALL = 10.0  # of the quadratic penalty outside the bounds, where the evidence has no slope
 BROAD = 2.0  # standard deviation of the log-normal priors on bias and output scale
+NOISES = 185  # trial values within the bounds, 13 % apart
 NOISE_MEDIAN, NOISE_SPREAD = 0.01, 4.0  # of the log-normal prior on the noise: a few rows do not prove its absence
 
 
@@ -143,6 +145,36 @@ def most_likely_scales(
     with threads(1):  # the factorisation rounds by the number of threads, and the scales decide all that follows
         fitted = [_fit(x, y, w, prior, steps, start) for prior in priors]
     return min(fitted, key=lambda scales: scales.loo_nll)
+
+
+@torch.no_grad()
+def noise_by_target(scales: Scales, rows: Batch) -> Float[Tensor, "C"]:
+    """The noise variance of each target that maximises its own evidence, given the other scales of all.
+
+        −log p(y_c) = ½ Σᵢ [uᵢ² / (λᵢ + σ²) + log (λᵢ + σ²)] + …,        W^½ K W^½ = UΛUᵀ,  u = Uᵀ W^½ y_c
+
+    Args:
+        scales: fitted to these targets, with a noise variance in common.
+        rows: scaled inputs, and standardised targets.
+
+    Example:
+        >>> scales = Scales(1, (1.0, 1.0), 0.5, 2.0, 0.1)
+        >>> noise_by_target(scales, Batch(data.inputs, data.targets)).shape
+        torch.Size([1])
+    """
+    y = rows.targets.double()
+    if y.shape[1] == 1:
+        return y.new_tensor([scales.noise_variance])
+    x, root = rows.inputs.double(), rows.weigh(torch.ones_like(y[:, :1]).mT).mT.sqrt()
+    gram = root * scales.nngp()(x, x) * root.mT
+    values, vectors = torch.linalg.eigh(gram)
+    squares = (vectors.mT @ (root * y)).square()  # (N, C)
+    variances = torch.linspace(*LOG_NOISE, NOISES, dtype=y.dtype, device=y.device).exp()
+    least = JITTER * gram.diagonal().mean()
+    spread = values.clamp_min(0)[:, None] + least + variances  # (N, V)
+    log_prior = ((variances / NOISE_MEDIAN).log() / NOISE_SPREAD).square()
+    nll = 0.5 * (squares.mT @ spread.reciprocal() + spread.log().sum(0) + log_prior)
+    return least + variances[nll.argmin(1)]
 
 
 def _numbered(groups: Sequence[int], num_features: int) -> Int[Tensor, "D"]:

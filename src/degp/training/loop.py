@@ -28,7 +28,7 @@ from degp.training.history import Ending, History, Record
 from degp.training.optimizers import optimizers_for
 from degp.training.plan import EarlyStopping, Plan
 from degp.training.progress import progress_bar
-from degp.training.schedules import EachStep, after_epoch, split
+from degp.training.schedules import EachStep, after_epoch, require_own, split
 from degp.training.sources import Rows, Stream, source_of
 from degp.training.step import NonFiniteLossError, TrainState, no_order
 from degp.typing import Batch, Loss
@@ -89,6 +89,7 @@ def fit(
 
     by_epoch, by_step = split(_as_list(scheduler))
     optimizers = optimizers_for(_as_list(optimizer) if optimizer is not None else [], ensemble, method)
+    require_own([*by_epoch, *by_step], optimizers)
     state = TrainState(ensemble, method, optimizers, by_epoch, generator, step_schedulers=by_step)
     state.max_norm = plan.max_norm
     require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})

@@ -16,13 +16,18 @@ __all__ = ["optimizers_for"]
 
 def optimizers_for(given: list[Optimizer], ensemble: Ensemble, method: Method) -> list[Optimizer]:
     """Those given, if they can train the ensemble; Adam for everything that trains, where there are none."""
-    if given:
-        _require_steps_of_one_gradient(given)
-        _check_held(ensemble, method, given)
-        return given
     own = method.parameters() if isinstance(method, nn.Module) else iter(())
     trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
-    return [Adam(trained, lr=1e-3)]
+    if not trained:
+        raise ValueError(
+            "some weights must train, but all of the ensemble and of the method are frozen; call requires_grad_(True) "
+            "on the parts to train"
+        )
+    if not given:
+        return [Adam(trained, lr=1e-3)]
+    _require_steps_of_one_gradient(given)
+    _check_held(ensemble, method, given)
+    return given
 
 
 def _require_steps_of_one_gradient(optimizers: Sequence[Optimizer]) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from degp.training.history import Record
 
-__all__ = ["EachStep", "after_epoch", "split"]
+__all__ = ["EachStep", "after_epoch", "require_own", "split"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,16 @@ def split(schedulers: Sequence[LRScheduler | EachStep]) -> tuple[list[LRSchedule
     """Those that count epochs, and those that count steps."""
     by_epoch = [scheduler for scheduler in schedulers if not isinstance(scheduler, EachStep)]
     return by_epoch, [scheduler.scheduler for scheduler in schedulers if isinstance(scheduler, EachStep)]
+
+
+def require_own(schedulers: Sequence[LRScheduler], optimizers: Sequence[Optimizer]) -> None:
+    """Raises ValueError where a scheduler is that of an optimiser that takes no steps here."""
+    for scheduler in schedulers:
+        if not any(scheduler.optimizer is optimizer for optimizer in optimizers):
+            raise ValueError(
+                f"a scheduler must be that of an optimizer of this run, but {type(scheduler).__name__} has another; "
+                f"pass the one that it was made with as optimizer=…"
+            )
 
 
 def after_epoch(scheduler: LRScheduler, record: Record) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from degp.priors import Kernel
+from degp.priors.readouts import conditioned_readouts
 from degp.roots import cholesky
 from degp.typing import Batch
 
@@ -68,16 +69,16 @@ def draw_readouts(
 ) -> Float[Tensor, "M F C"]:
     """Output weights drawn from their posterior given observations of f − c.        theory/stationary.md (3)
 
-    aᵢ + Φᵀ(ΦΦᵀ + vσ²I)⁻¹(y + ηᵢ − Φaᵢ),   aᵢ ~ N(0, I/v),  ηᵢ ~ N(0, σ²I),   Φ the features of the data, v units
-
-    The draws of a and η sum to 0, so the mean of the output weights is the posterior mean.
+    The prior of v units is N(0, I/v). The draws a and η of `conditioned_readouts` sum to 0, so the mean of the output
+    weights is the posterior mean.
     """
     features, y, units = hidden(centred.inputs), centred.targets, len(hidden.frequencies)
     a = _centred_normal(count, 2 * units, y.shape[1], like=y, generator=generator) / math.sqrt(units)
     eta = _centred_normal(count, *y.shape, like=y, generator=generator) * math.sqrt(noise_variance)
-    gram = features @ features.mT
-    gram.diagonal().add_(units * noise_variance)
-    return a + features.mT @ torch.cholesky_solve(y + eta - features @ a, cholesky(gram))
+    prior, observed = (draws.movedim(0, 1).flatten(1) for draws in (a, y + eta))  # one column per draw and output
+    variance, noise = y.new_full([2 * units], 1 / units), y.new_tensor(noise_variance)
+    drawn = conditioned_readouts(prior, features, observed, variance, noise)
+    return drawn.unflatten(1, (count, -1)).movedim(1, 0)
 
 
 def map_prior(data: Batch, *, iterations: int = 100) -> SquaredExponential:
