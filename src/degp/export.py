@@ -52,7 +52,9 @@ def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = 
 
 
 def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
-    """The largest difference of graph and estimator on random rows, in units of the target's std or in probability.
+    """The largest difference of graph and estimator on random rows, in probability, or in units of the target's std.
+
+    Under the log the unit at a target y is y times the std of the log.
 
     Example:
         >>> model = DEGPClassifier(random_state=0).fit(X, y)
@@ -65,7 +67,8 @@ def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random:
     outputs, encoded = run_onnx(path, features), EncodedRows(features, estimator.preprocessing_)
     if isinstance(estimator, DEGPClassifier):
         return float(np.abs(outputs["probabilities"] - estimator.predict_proba(encoded)).max())
-    mean, spread = estimator.predict(encoded), np.sqrt(outputs["total"]) - np.sqrt(estimator.uncertainty(encoded).total)
+    mean = np.asarray(estimator.predict(encoded))
+    spread = np.sqrt(outputs["total"]) - np.sqrt(estimator.uncertainty(encoded).total)
     off = np.abs(np.stack([outputs["mean"] - mean, spread])).reshape(2, rows, -1)
     return float((off / estimator.units_.slope(torch.tensor(mean.reshape(rows, -1))).numpy()).max())
 

@@ -3,13 +3,14 @@
 A transform is a value: `Identity()`, or `Log()` for positive targets whose noise grows with them.
 """
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from degp import metrics
 
 __all__ = ["Identity", "Log", "Moments", "Transform", "transform_named"]
 
@@ -22,6 +23,7 @@ class Moments(NamedTuple):
     aleatoric: Float[Tensor, "N C"]
 
 
+@runtime_checkable
 class Transform(Protocol):
     """An increasing function t of each target, and the laws of y = t⁻¹(g) for a Gaussian g.
 
@@ -57,6 +59,10 @@ class Transform(Protocol):
 
     def covariance(self, mean: Float[Tensor, "N"], covariance: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
         """The covariance of y = t⁻¹(g) for a joint Gaussian g."""
+        ...
+
+    def crps(self, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+        """The CRPS of y = t⁻¹(g), from the mean and variance of g."""
         ...
 
 
@@ -95,6 +101,10 @@ class Identity:
     def covariance(self, mean: Float[Tensor, "N"], covariance: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
         """It is that of g."""
         return covariance
+
+    def crps(self, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+        """That of a Gaussian."""
+        return metrics.crps(mean, variance, targets)
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,10 @@ class Log:
         """Cov(yᵢ, yⱼ) = E yᵢ E yⱼ (exp Σᵢⱼ − 1)."""
         expected = (mean + covariance.diagonal() / 2).exp()
         return expected[:, None] * expected * covariance.expm1()
+
+    def crps(self, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+        """That of a log-normal distribution."""
+        return metrics.log_normal_crps(mean, variance, targets)
 
 
 def transform_named(name: str) -> Transform:

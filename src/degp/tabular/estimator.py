@@ -193,8 +193,8 @@ class Estimator(BaseEstimator):
             plain: the scales of the features without embedding, where they are known.
         """
         rows, D = rows.to(device=self.device), self.embedding_.num_features
-        options = {"groups": self.embedding_.groups(self.preprocessing_.groups), "generator": generator, "plain": plain}
-        choice = choose_prior(rows, D, num_classes, self.config(), **options)
+        groups = self.embedding_.groups(self.preprocessing_.groups)
+        choice = choose_prior(rows, D, num_classes, self.config(), groups=groups, generator=generator, plain=plain)
         self.scales_ = choice.scales
         self.process_ = choice.process and choice.process.relative_to(self.scales_.relevance)
         relevance, scaling = self.scales_.relevance, self.input_scaling_

@@ -333,6 +333,13 @@ class RealPredictions:
         """The variance of y, noise included."""
         return self.estimator._array(self.predictive.total)
 
+    @property
+    def gaussian(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, epistemic and total variance of the transformed y; see `DEGPRegressor.target_transform_`."""
+        g = self.predictive.gaussian
+        mean, epistemic, total = map(self.estimator._array, (g.mean, g.epistemic, g.total))
+        return mean, epistemic, total
+
     def interval(self, level: float) -> np.ndarray:
         """Lower and upper ends, on the last axis."""
         return np.stack([self.estimator._array(end) for end in self.predictive.interval(level)], axis=-1)

@@ -58,7 +58,7 @@ def choose_units(
     groups: Sequence[int],
     generator: torch.Generator,
 ) -> UnitsChoice:
-    """The last of one or two units if the target's leave-one-out NLL, in its own units, is lower by enough, else the first.
+    """The last of one or two units if the leave-one-out NLL of y is lower in them by enough, else the first.
 
     Enough is more than one standard error, and 0.02.        theory/prediction.md (7)
 

@@ -186,9 +186,7 @@ class DEGPRegressor(RegressorMixin, Estimator):
         assert isinstance(predictive, RegressionPredictive)
         return predictive
 
-    def _choose_units(
-        self, train: Batch, transforms: Sequence[Transform], generator: torch.Generator
-    ) -> Scales | None:
+    def _choose_units(self, train: Batch, transforms: Sequence[Transform], generator: torch.Generator) -> Scales | None:
         """Learns in which units the target is Gaussian; returns the scales of the features where they are known."""
         rows = replace(train, inputs=self._standardised(train.inputs)).to(device=self.device)
         candidates = [Units.fit(transform, train.targets, train.weights) for transform in transforms]
