@@ -51,6 +51,7 @@ MODULES = (
     "degp.tabular.saving",
     "degp.tabular.writing",
     "degp.training",
+    "degp.transforms",
     "degp.vision",
     "degp.vision.augmentation",
 )

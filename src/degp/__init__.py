@@ -14,7 +14,7 @@ from degp.measurement import BatchPart, BatchRegion, Combined, MeasurementAlone,
 from degp.methods import batch_loss
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
 from degp.prediction import predict
-from degp.predictive import ClassPredictive, RegressionPredictive
+from degp.predictive import ClassPredictive, RegressionPredictive, TransformedPredictive
 from degp.runtime import distributed
 from degp.training import (
     CheckpointError,
@@ -56,6 +56,7 @@ __all__ = [
     "Plan",
     "PointwiseAverage",
     "RegressionPredictive",
+    "TransformedPredictive",
     "UniformBox",
     "Unlabelled",
     "Unpacked",
