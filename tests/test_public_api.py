@@ -49,7 +49,17 @@ PUBLIC = {
         *{"Stepping", "Eager", "Captured", "adam", "Checkpoints", "CheckpointError", "epoch_of"},
     },
     "degp.metrics": {
-        *{"rmse", "mae", "gaussian_nll", "crps", "log_normal_crps", "pit", "coverage", "interval_score", "interval_width"},
+        *{
+            "rmse",
+            "mae",
+            "gaussian_nll",
+            "crps",
+            "log_normal_crps",
+            "pit",
+            "coverage",
+            "interval_score",
+            "interval_width",
+        },
         *{"calibration_curve", "CalibrationCurve", "calibration_error", "miscalibration_area"},
         *{"accuracy", "nll", "brier", "entropy", "ece", "adaptive_ece", "classwise_ece"},
         *{"reliability_curve", "ReliabilityCurve"},

@@ -24,13 +24,16 @@ def column(*values):
     return torch.tensor(values, dtype=torch.float64)[:, None]
 
 
+UNLIMITED = Log(limit=math.inf)
+
+
 def prediction(transform, mean, epistemic, aleatoric):
     q = LowRankGaussian(column(mean), column(0.0)[None] + epistemic**0.5, 0.0)
     return TransformedPredictive(RegressionPredictive(q, column(aleatoric)), transform)
 
 
 def random_prediction(transform, M=3, N=4, C=2):
-    q = LowRankGaussian(normal(N, C), 0.3 * normal(M, N, C, seed=1), 0.1)
+    q = LowRankGaussian(normal(N, C), 0.2 * normal(M, N, C, seed=1), 0.1)
     return TransformedPredictive(RegressionPredictive(q, 0.05 + 0.1 * normal(N, C, seed=2).square()), transform)
 
 
@@ -50,7 +53,7 @@ def test_the_log_slope_is_the_derivative_of_the_inverse(transform):
 @given(mean=means, epistemic=variances, aleatoric=variances)
 def test_moments_of_the_log_are_those_of_scipys_log_normal(mean, epistemic, aleatoric):
     reference = stats.lognorm(s=math.sqrt(epistemic + aleatoric), scale=math.exp(mean))
-    predicted = prediction(Log(), mean, epistemic, aleatoric)
+    predicted = prediction(UNLIMITED, mean, epistemic, aleatoric)
     np.testing.assert_allclose(float(predicted.mean), reference.mean(), rtol=1e-9)
     np.testing.assert_allclose(float(predicted.total), reference.var(), rtol=1e-7)
     np.testing.assert_allclose(float(predicted.std), reference.std(), rtol=1e-7)
@@ -63,7 +66,7 @@ def test_the_parts_of_the_variance_are_those_of_the_law_of_total_variance(mean, 
     weights = weights / weights.sum()
     given_f = stats.lognorm(s=math.sqrt(aleatoric), scale=np.exp(mean + math.sqrt(epistemic) * nodes))
     expected, variance = given_f.mean(), given_f.var()
-    predicted = prediction(Log(), mean, epistemic, aleatoric)
+    predicted = prediction(UNLIMITED, mean, epistemic, aleatoric)
     between = weights @ (expected - weights @ expected) ** 2
     np.testing.assert_allclose(float(predicted.epistemic), between, rtol=1e-6)
     np.testing.assert_allclose(float(predicted.aleatoric), weights @ variance, rtol=1e-6)
@@ -81,7 +84,7 @@ def test_quantiles_are_equivariant_and_enclose_the_median(transform, mean, epist
 
 @given(mean=means, epistemic=variances, aleatoric=variances)
 def test_the_expected_target_lies_between_the_median_and_the_upper_quantiles(mean, epistemic, aleatoric):
-    predicted, s = prediction(Log(), mean, epistemic, aleatoric), math.sqrt(epistemic + aleatoric)
+    predicted, s = prediction(UNLIMITED, mean, epistemic, aleatoric), math.sqrt(epistemic + aleatoric)
     beyond = 2 * stats.norm.cdf(0.51 * s) - 1  # E y is the quantile at z = s/2
     assert math.exp(mean) < predicted.mean < predicted.interval(beyond)[1]
 
@@ -135,6 +138,24 @@ def test_draws_have_these_moments(transform):
     draws = predicted.sample(400_000, generator=seeded())
     assert_close(draws.mean(0), predicted.mean, rtol=0.02, atol=0.02)
     assert_close(draws.var(0), predicted.total, rtol=0.06, atol=0.02)
+
+
+@given(mean=means, epistemic=st.floats(0.5, 1e6), aleatoric=st.floats(1e-3, 1))
+def test_far_from_the_data_the_moments_stay_near_the_median_and_intervals_grow(mean, epistemic, aleatoric):
+    far, near = (prediction(Log(), mean, k, aleatoric) for k in (epistemic, 0.5))
+    assert_close(far.mean, near.mean)
+    assert_close(far.total, near.total)
+    assert far.mean <= math.exp(mean + 0.25 + aleatoric / 2) * (1 + 1e-9)
+    assert far.interval(0.9)[1] >= near.interval(0.9)[1]
+    assert_close(far.covariances()[0], far.total)
+
+
+def test_limited_covariances_are_positive_semidefinite():
+    q = LowRankGaussian(normal(5, 1), 3 * normal(2, 5, 1, seed=1), 0.1)
+    predicted = TransformedPredictive(RegressionPredictive(q, torch.full((5, 1), 0.2).double()), Log())
+    (covariance,) = predicted.covariances()
+    assert_close(covariance.diagonal(), predicted.total[:, 0])
+    assert torch.linalg.eigvalsh(covariance).min() > 0
 
 
 @each

@@ -103,8 +103,12 @@ class RegressionPredictive:
 
     def covariances(self) -> Float[Tensor, "C N N"]:
         """Of the targets of all points, noise included; one matrix per output."""
-        A, own = self.posterior.deviations, self.posterior.diagonal + self.aleatoric
-        return torch.einsum("mnc,mkc->cnk", A, A) + torch.diag_embed(own.mT)
+        return self.function_covariances() + torch.diag_embed(self.aleatoric.mT)
+
+    def function_covariances(self) -> Float[Tensor, "C N N"]:
+        """Of the function at all points; one matrix per output."""
+        A = self.posterior.deviations
+        return torch.einsum("mnc,mkc->cnk", A, A) + torch.diag_embed(self.posterior.diagonal.mT)
 
     def rescaled(self, scale: Float[Tensor, "C"], offset: Float[Tensor, "C"]) -> "RegressionPredictive":
         """Of scale · y + offset."""
@@ -180,8 +184,9 @@ class TransformedPredictive:
 
     def covariances(self) -> Float[Tensor, "C N N"]:
         """Of the targets of all points, noise included; one matrix per output."""
-        pairs = zip(self.gaussian.mean.mT, self.gaussian.covariances(), strict=True)
-        return torch.stack([self.transform.covariance(mean, covariance) for mean, covariance in pairs])
+        g = self.gaussian
+        outputs = zip(g.mean.mT, g.function_covariances(), g.aleatoric.mT, strict=True)
+        return torch.stack([self.transform.covariance(*each) for each in outputs])
 
     def log_prob(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
         """log p(y) = log p(g) − log dy/dg per point, summed over its outputs; −∞ where y cannot be."""

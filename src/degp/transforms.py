@@ -57,8 +57,10 @@ class Transform(Protocol):
         """E y, Var E[y | f] and E Var[y | f] of y = t⁻¹(f + noise), from the mean and variances of f and noise."""
         ...
 
-    def covariance(self, mean: Float[Tensor, "N"], covariance: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-        """The covariance of y = t⁻¹(g) for a joint Gaussian g."""
+    def covariance(
+        self, mean: Float[Tensor, "N"], epistemic: Float[Tensor, "N N"], aleatoric: Float[Tensor, "N"]
+    ) -> Float[Tensor, "N N"]:
+        """The covariance of y = t⁻¹(f + noise) for a joint Gaussian f and independent noise."""
         ...
 
     def crps(self, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
@@ -98,9 +100,11 @@ class Identity:
         """They are those of g."""
         return Moments(mean, epistemic, aleatoric)
 
-    def covariance(self, mean: Float[Tensor, "N"], covariance: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
+    def covariance(
+        self, mean: Float[Tensor, "N"], epistemic: Float[Tensor, "N N"], aleatoric: Float[Tensor, "N"]
+    ) -> Float[Tensor, "N N"]:
         """It is that of g."""
-        return covariance
+        return epistemic + aleatoric.diag()
 
     def crps(self, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
         """That of a Gaussian."""
@@ -113,11 +117,17 @@ class Log:
 
     y is log-normal: its median is exp(m), its quantiles are exp(m + zs).        theory/prediction.md (5), (6)
 
+    Attributes:
+        limit: of the epistemic variance k of log y in the moments of y. Far from the data k grows without bound, and
+            with it exp(k/2), although nothing is known there. Quantiles, draws and the density have no limit.
+
     Example:
         >>> mean, epistemic, aleatoric = Log().moments(torch.zeros(1, 1), torch.ones(1, 1), torch.zeros(1, 1))
         >>> round(float(mean), 3), round(float(epistemic), 3), float(aleatoric)
-        (1.649, 4.671, 0.0)
+        (1.284, 1.07, 0.0)
     """
+
+    limit: float = 0.5
 
     @property
     def name(self) -> str:
@@ -140,12 +150,18 @@ class Log:
         self, mean: Float[Tensor, "N C"], epistemic: Float[Tensor, "N C"], aleatoric: Float[Tensor, "N C"]
     ) -> Moments:
         """E y = exp(m + (k + σ²)/2), (eᵏ − 1)(E y)² and eᵏ (exp σ² − 1)(E y)²."""
-        expected = (mean + (epistemic + aleatoric) / 2).exp()
+        k = epistemic.clamp_max(self.limit)
+        expected = (mean + (k + aleatoric) / 2).exp()
         square = expected.square()
-        return Moments(expected, epistemic.expm1() * square, epistemic.exp() * aleatoric.expm1() * square)
+        return Moments(expected, k.expm1() * square, k.exp() * aleatoric.expm1() * square)
 
-    def covariance(self, mean: Float[Tensor, "N"], covariance: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
-        """Cov(yᵢ, yⱼ) = E yᵢ E yⱼ (exp Σᵢⱼ − 1)."""
+    def covariance(
+        self, mean: Float[Tensor, "N"], epistemic: Float[Tensor, "N N"], aleatoric: Float[Tensor, "N"]
+    ) -> Float[Tensor, "N N"]:
+        """Cov(yᵢ, yⱼ) = E yᵢ E yⱼ (exp Σᵢⱼ − 1); where k is limited, correlations stay."""
+        k = epistemic.diagonal()
+        shrunk = (k.clamp_max(self.limit) / k.clamp_min(torch.finfo(k.dtype).tiny)).sqrt()
+        covariance = shrunk[:, None] * shrunk * epistemic + aleatoric.diag()
         expected = (mean + covariance.diagonal() / 2).exp()
         return expected[:, None] * expected * covariance.expm1()
 
