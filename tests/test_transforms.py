@@ -33,7 +33,7 @@ def prediction(transform, mean, epistemic, aleatoric):
 
 
 def random_prediction(transform, M=3, N=4, C=2):
-    q = LowRankGaussian(normal(N, C), 0.2 * normal(M, N, C, seed=1), 0.1)
+    q = LowRankGaussian(normal(N, C), 0.15 * normal(M, N, C, seed=1), 0.05)
     return TransformedPredictive(RegressionPredictive(q, 0.05 + 0.1 * normal(N, C, seed=2).square()), transform)
 
 
@@ -140,12 +140,12 @@ def test_draws_have_these_moments(transform):
     assert_close(draws.var(0), predicted.total, rtol=0.06, atol=0.02)
 
 
-@given(mean=means, epistemic=st.floats(0.5, 1e6), aleatoric=st.floats(1e-3, 1))
+@given(mean=means, epistemic=st.floats(0.25, 1e6), aleatoric=st.floats(1e-3, 1))
 def test_far_from_the_data_the_moments_stay_near_the_median_and_intervals_grow(mean, epistemic, aleatoric):
-    far, near = (prediction(Log(), mean, k, aleatoric) for k in (epistemic, 0.5))
+    far, near = (prediction(Log(), mean, k, aleatoric) for k in (epistemic, 0.25))
     assert_close(far.mean, near.mean)
     assert_close(far.total, near.total)
-    assert far.mean <= math.exp(mean + 0.25 + aleatoric / 2) * (1 + 1e-9)
+    assert far.mean <= math.exp(mean + 0.125 + aleatoric / 2) * (1 + 1e-9)
     assert far.interval(0.9)[1] >= near.interval(0.9)[1]
     assert_close(far.covariances()[0], far.total)
 

@@ -124,10 +124,10 @@ class Log:
     Example:
         >>> mean, epistemic, aleatoric = Log().moments(torch.zeros(1, 1), torch.ones(1, 1), torch.zeros(1, 1))
         >>> round(float(mean), 3), round(float(epistemic), 3), float(aleatoric)
-        (1.284, 1.07, 0.0)
+        (1.133, 0.365, 0.0)
     """
 
-    limit: float = 0.5
+    limit: float = 0.25
 
     @property
     def name(self) -> str:
