@@ -38,6 +38,9 @@ class DEGPRegressor(RegressorMixin, Estimator):
     average of the ensemble and the exact Gaussian process of the same kind of prior; targets without noise, such as a
     simulator's, by the exact process alone. See `process_weight_`.
 
+    A single positive target, such as a price, is modelled by its log where leave-one-out prediction gains from it; see
+    `target_transform_`. All results are in its own units, and its intervals are then positive and skewed.
+
     Args:
         preset: "fast", "default" or "best": how many members and steps; see `degp.tabular.Preset`.
         method: "degp", or one of the baselines "de", "rde" and "rms".
@@ -124,13 +127,14 @@ class DEGPRegressor(RegressorMixin, Estimator):
     def predict_interval(
         self, X: Any, level: float | Sequence[float] | Array = 0.9, *, conformal: bool = False
     ) -> Array:
-        """Lower and upper ends (N, 2), or (N, C, 2): Gaussian, or conformal.
+        """Lower and upper ends (N, 2), or (N, C, 2): quantiles of the predictive distribution, or conformal.
 
         Args:
             level: the probability that an interval contains its target. L of them give (N, L, 2), or (N, C, L, 2), from
                 one evaluation; an interval lies inside those of higher levels.
-            conformal: mean ± q · std with q the quantile of standardised errors: of validation rows, or of the exact
-                process leaving one row out; `conformalize` takes unseen rows, for which coverage is guaranteed.
+            conformal: mean ± q · std, of the log if that is modelled, with q the quantile of standardised errors: of
+                validation rows, or of the exact process leaving one row out; `conformalize` takes unseen rows, for
+                which coverage is guaranteed.
         """
         levels = as_levels(level)
         predictive = self._predictive(X)
