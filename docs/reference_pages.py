@@ -52,6 +52,7 @@ MODULES = (
     "degp.tabular.saving",
     "degp.tabular.writing",
     "degp.training",
+    "degp.transforms",
     "degp.vision",
     "degp.vision.augmentation",
 )

@@ -9,6 +9,7 @@ import torch
 
 from degp.export import _arcsin, _graph, export_onnx, max_difference, run_onnx
 from degp.sklearn import DEGPClassifier, DEGPRegressor
+from degp.transforms import Log
 
 onnxruntime = pytest.importorskip("onnxruntime")
 QUICK = {"steps": 6, "members": 3, "hidden_layers": (8, 8), "random_state": 0, "alpha": 1.0}
@@ -93,6 +94,36 @@ def test_the_graph_and_a_saved_model_embed_numbers_as_the_estimator_does(tmp_pat
     loaded = DEGPRegressor.load(model.save(tmp_path / "model"))
     assert loaded.embedding_ == model.embedding_
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def skewed(rows=60):
+    X, y = table(rows)
+    return X, np.exp((y - 100) / 15)
+
+
+@pytest.mark.parametrize("settings, then", [({}, same), ({}, updated), ({"noise": "input-dependent"}, same)])
+@pytest.mark.parametrize("dtype, error", [(torch.float32, 1e-5), (torch.float64, 1e-6)])
+def test_the_graph_of_a_model_of_the_log_predicts_its_numbers(settings, then, dtype, error):
+    """Relative to each target, whose size varies."""
+    X, y = skewed()
+    model = then(DEGPRegressor(**QUICK, **settings).fit(X, y), X, y)
+    assert model.target_transform_ == Log()
+    with torch.no_grad():
+        outputs = [part.double().numpy() for part in _graph(model).to(dtype).eval()(torch.tensor(X, dtype=dtype))]
+    spread = model.uncertainty(X)
+    mean = model.predict(X)
+    np.testing.assert_allclose(outputs[0], mean, rtol=error)
+    for part, output in zip(PARTS, outputs[1:], strict=True):
+        np.testing.assert_allclose(output, getattr(spread, part), rtol=20 * error, atol=error * (mean**2).min())
+
+
+@pytest.mark.slow
+def test_an_exported_model_of_the_log_predicts_its_numbers(tmp_path):
+    X, y = skewed()
+    model = DEGPRegressor(**QUICK).fit(X, y)
+    path = export_onnx(model, tmp_path / "model.onnx")
+    np.testing.assert_allclose(run_onnx(path, X)["mean"], model.predict(X), rtol=1e-5)
+    assert max_difference(model, path, rows=200, random=np.random.default_rng(0)) < 1e-5
 
 
 @pytest.mark.slow

@@ -19,7 +19,8 @@ LAYERS = [
     {"runtime.execution"},
     {"roots"},
     {"gaussian", "measurement", "nets", "data", "metrics", "ensemble"},
-    {"posterior", "predictive", "features"},
+    {"transforms", "posterior", "features"},
+    {"predictive"},
     {"likelihoods", "priors"},
     {"methods"},
     {"calibration", "training", "prediction", "graph"},
@@ -39,7 +40,7 @@ APPLICATIONS = {
     "__main__": {"cli"},
 }
 # Some see less than their place allows, and some are seen by few.
-SEES_ONLY = {"report": {"metrics", "runtime.files"}, "sklearn": {"tabular"}, "__main__": {"cli"}}
+SEES_ONLY = {"report": {"metrics", "transforms", "runtime.files"}, "sklearn": {"tabular"}, "__main__": {"cli"}}
 SEEN_ONLY_BY = {"runtime.kernels": {"runtime.execution"}, "runtime.streams": {"methods"}}
 
 OUTSIDE = ("experiments", "benchmarks", "campaigns", "tests", "docs")

@@ -18,7 +18,7 @@ PUBLIC = {
         *{"LowRankGaussian", "KroneckerGaussian", "Coefficients", "kl_divergence", "NumericalWarning"},
         *{"AverageEigenvalue", "PointwiseAverage", "ensemble_posterior"},
         *{"UniformBox", "BatchRegion", "Combined", "Unlabelled", "MeasurementAlone", "BatchPart", "no_points"},
-        *{"BinaryPredictive", "ClassPredictive", "RegressionPredictive"},
+        *{"BinaryPredictive", "ClassPredictive", "RegressionPredictive", "TransformedPredictive"},
         *{"data", "distributed", "methods", "metrics", "nets", "priors"},
     },
     "degp.methods": {
@@ -49,7 +49,17 @@ PUBLIC = {
         *{"Stepping", "Eager", "Captured", "adam", "Checkpoints", "CheckpointError", "epoch_of"},
     },
     "degp.metrics": {
-        *{"rmse", "mae", "gaussian_nll", "crps", "pit", "coverage", "interval_score", "interval_width"},
+        *{
+            "rmse",
+            "mae",
+            "gaussian_nll",
+            "crps",
+            "log_normal_crps",
+            "pit",
+            "coverage",
+            "interval_score",
+            "interval_width",
+        },
         *{"calibration_curve", "CalibrationCurve", "calibration_error", "miscalibration_area"},
         *{"accuracy", "nll", "brier", "entropy", "ece", "adaptive_ece", "classwise_ece"},
         *{"reliability_curve", "ReliabilityCurve"},

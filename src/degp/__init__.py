@@ -14,7 +14,7 @@ from degp.measurement import BatchPart, BatchRegion, Combined, MeasurementAlone,
 from degp.methods import batch_loss
 from degp.posterior import AverageEigenvalue, PointwiseAverage, ensemble_posterior
 from degp.prediction import predict
-from degp.predictive import BinaryPredictive, ClassPredictive, RegressionPredictive
+from degp.predictive import BinaryPredictive, ClassPredictive, RegressionPredictive, TransformedPredictive
 from degp.roots import NumericalWarning
 from degp.runtime import distributed
 from degp.training import (
@@ -58,6 +58,7 @@ __all__ = [
     "Plan",
     "PointwiseAverage",
     "RegressionPredictive",
+    "TransformedPredictive",
     "UniformBox",
     "Unlabelled",
     "Unpacked",

@@ -51,7 +51,9 @@ def export_onnx(estimator: Estimator, path: Path | str, *, dtype: torch.dtype = 
 
 
 def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random: np.random.Generator) -> float:
-    """The largest difference of graph and estimator on random rows, in units of the target's std or in probability.
+    """The largest difference of graph and estimator on random rows, in probability, or in units of the target's std.
+
+    Under the log the unit at a target y is y times the std of the log.
 
     Example:
         >>> model = DEGPClassifier(random_state=0).fit(X, y)
@@ -64,10 +66,10 @@ def max_difference(estimator: Estimator, path: Path | str, *, rows: int, random:
     outputs, encoded = run_onnx(path, features), EncodedRows(features, estimator.preprocessing_)
     if isinstance(estimator, DEGPClassifier):
         return float(np.abs(outputs["probabilities"] - estimator.predict_proba(encoded)).max())
-    unit = np.array(estimator.target_scaling_.std)
+    mean = np.asarray(estimator.predict(encoded))
     spread = np.sqrt(outputs["total"]) - np.sqrt(estimator.uncertainty(encoded).total)
-    off = np.stack([outputs["mean"] - estimator.predict(encoded), spread])
-    return float((np.abs(off).reshape(2 * rows, -1) / unit).max())
+    off = np.abs(np.stack([outputs["mean"] - mean, spread])).reshape(2, rows, -1)
+    return float((off / estimator.units_.slope(torch.tensor(mean.reshape(rows, -1))).numpy()).max())
 
 
 def _graph(estimator: Estimator) -> nn.Module:
@@ -180,7 +182,7 @@ class _Regression(nn.Module):
         self.members = _Members(estimator.ensemble_, estimator.embedding_, estimator.input_scaling_)
         self.numbers = Numbers(estimator.method_, estimator.coefficients_)
         self.served = _Served(estimator.process_) if estimator.process_ and estimator.process_weight_ else None
-        scaling = estimator.target_scaling_
+        scaling, self.transform = estimator.target_scaling_, estimator.target_transform_
         self.offset, self.unit = (
             nn.Buffer(torch.tensor(values, dtype=torch.float64)) for values in (scaling.mean, scaling.std)
         )
@@ -192,12 +194,8 @@ class _Regression(nn.Module):
             points = self.members.scaled(features)
             mean, epistemic, aleatoric = self.served(points, mean, epistemic, aleatoric)
         square = self.unit.square()
-        parts = (
-            self.offset + self.unit * mean,
-            square * epistemic,
-            square * aleatoric,
-            square * (epistemic + aleatoric),
-        )
+        moments = self.transform.moments(self.offset + self.unit * mean, square * epistemic, square * aleatoric)
+        parts = (*moments, moments.epistemic + moments.aleatoric)
         return tuple(part.squeeze(1) for part in parts) if self.single else parts
 
 

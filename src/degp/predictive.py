@@ -10,12 +10,14 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from degp.gaussian import LowRankGaussian
+from degp.transforms import Moments, Transform
 
 __all__ = [
     "BinaryPredictive",
     "ClassPredictive",
     "Predictive",
     "RegressionPredictive",
+    "TransformedPredictive",
     "average_over",
     "binary_entropy",
     "entropy",
@@ -95,8 +97,27 @@ class RegressionPredictive:
         """The central interval that contains a Gaussian target with probability `level`."""
         if not 0 < level < 1:
             raise ValueError(f"level is a probability between 0 and 1, but it is {level}; 0.9 is a 90 % interval")
-        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.std) * self.std
+        return self.around(torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))
+
+    def around(self, deviations: Float[Tensor, ""]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """The mean minus and plus so many standard deviations."""
+        half = deviations.to(self.std) * self.std
         return self.mean - half, self.mean + half
+
+    def covariances(self) -> Float[Tensor, "C N N"]:
+        """Of the targets of all points, noise included; one matrix per output."""
+        return self.function_covariances() + torch.diag_embed(self.aleatoric.mT)
+
+    def function_covariances(self) -> Float[Tensor, "C N N"]:
+        """Of the function at all points; one matrix per output."""
+        A = self.posterior.deviations
+        return torch.einsum("mnc,mkc->cnk", A, A) + torch.diag_embed(self.posterior.diagonal.mT)
+
+    def rescaled(self, scale: Float[Tensor, "C"], offset: Float[Tensor, "C"]) -> "RegressionPredictive":
+        """Of scale · y + offset."""
+        q, square = self.posterior, scale.square()
+        moved = LowRankGaussian(q.mean * scale + offset, q.deviations * scale, q.diagonal * square)
+        return RegressionPredictive(moved, self.aleatoric * square)
 
     def log_prob(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
         """log N(y | m, total) per point, summed over its outputs."""
@@ -110,6 +131,83 @@ class RegressionPredictive:
         functions = self.posterior.sample(num_draws, generator=generator)
         noise = torch.randn(functions.shape, dtype=functions.dtype, device=functions.device, generator=generator)
         return functions + self.aleatoric.sqrt() * noise
+
+
+@dataclass(frozen=True)
+class TransformedPredictive:
+    """Real targets y = t⁻¹(g) of a Gaussian g, in their own units.        theory/prediction.md (5)
+
+    Attributes:
+        gaussian: the predictive distribution of g.
+        transform: t.
+
+    Example:
+        >>> q = LowRankGaussian(torch.zeros(4, 1), torch.ones(2, 4, 1), 0.5)
+        >>> prices = TransformedPredictive(RegressionPredictive(q, torch.full((4, 1), 0.5)), Log())
+        >>> low, high = prices.interval(0.9)
+        >>> bool((0 < low).all() and (low < prices.mean).all() and (prices.mean < high).all())
+        True
+    """
+
+    gaussian: RegressionPredictive
+    transform: Transform
+
+    @property
+    def mean(self) -> Float[Tensor, "N C"]:
+        """The expected target."""
+        return self._moments().mean
+
+    @property
+    def epistemic(self) -> Float[Tensor, "N C"]:
+        """Var E[y | f], the variance that more data would remove."""
+        return self._moments().epistemic
+
+    @property
+    def aleatoric(self) -> Float[Tensor, "N C"]:
+        """E Var[y | f], the variance that would remain."""
+        return self._moments().aleatoric
+
+    @property
+    def total(self) -> Float[Tensor, "N C"]:
+        """Variance of the target."""
+        _, epistemic, aleatoric = self._moments()
+        return epistemic + aleatoric
+
+    @property
+    def std(self) -> Float[Tensor, "N C"]:
+        """Standard deviation of the target."""
+        return self.total.sqrt()
+
+    def interval(self, level: float = 0.9) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """The central interval that contains the target with probability `level`: its ends are quantiles."""
+        return self._inverse(self.gaussian.interval(level))
+
+    def around(self, deviations: Float[Tensor, ""]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """The targets of the mean of g minus and plus so many of its standard deviations."""
+        return self._inverse(self.gaussian.around(deviations))
+
+    def covariances(self) -> Float[Tensor, "C N N"]:
+        """Of the targets of all points, noise included; one matrix per output."""
+        g = self.gaussian
+        outputs = zip(g.mean.mT, g.function_covariances(), g.aleatoric.mT, strict=True)
+        return torch.stack([self.transform.covariance(*each) for each in outputs])
+
+    def log_prob(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
+        """log p(y) = log p(g) − log dy/dg per point, summed over its outputs; −∞ where y cannot be."""
+        values = self.transform.forward(targets.double())
+        density = self.gaussian.log_prob(values) - self.transform.log_slope(values).sum(-1)
+        return torch.where(values.isfinite().all(-1), density, -torch.inf)
+
+    def sample(self, num_draws: int, *, generator: torch.Generator | None = None) -> Float[Tensor, "S N C"]:
+        """Joint draws of the targets."""
+        return self.transform.inverse(self.gaussian.sample(num_draws, generator=generator))
+
+    def _moments(self) -> Moments:
+        return self.transform.moments(self.gaussian.mean, self.gaussian.epistemic, self.gaussian.aleatoric)
+
+    def _inverse(self, ends: tuple[Tensor, Tensor]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        low, high = ends
+        return self.transform.inverse(low), self.transform.inverse(high)
 
 
 @dataclass(frozen=True)

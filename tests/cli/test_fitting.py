@@ -31,11 +31,34 @@ def test_fit_reports_what_it_did_and_what_to_do_next(place, tmp_path):
         "of 60 missing, filled with the median",
         "α = ",
         "held-out NLL",
+        "Target transform: identity.",
         "Saved: ",
     ):
         assert phrase in done.stdout
     assert f"degp predict {tmp_path / 'model'}" in done.stdout
     assert names(tmp_path) == ["model"]
+
+
+def test_skewed_targets_from_fit_to_report(tmp_path):
+    """Every number is in the target's own units, and every command says that its log was modelled."""
+    frame = houses(120, 0)
+    frame["price"] = np.exp(3 * frame["price"] / frame["price"].std())
+    table, model = tmp_path / "t.csv", tmp_path / "m"
+    frame.to_csv(table, index=False)
+    done = run("fit", table, "--target", "price", "--out", model, *QUICK)
+    assert "Target transform: log." in done.stdout
+    assert run("report", model, table, "--out", tmp_path / "page.html").exit_code == 0
+    assert "Target transform" in (tmp_path / "page.html").read_text()
+    estimator, price = load_model(model).estimator, frame["price"].to_numpy()
+    scores = json.loads(run("evaluate", model, table, "--json").stdout)["metrics"]
+    mean, std = estimator.predict(frame, return_std=True)
+    assert scores["rmse"]["value"] == pytest.approx(np.sqrt(np.mean((mean - price) ** 2)))
+    low, high = estimator.predict_interval(frame, 0.9).T
+    assert scores["coverage_90"]["value"] == pytest.approx(np.mean((low <= price) & (price <= high)))
+    predicted = predict_rows(load_model(model), frame)
+    np.testing.assert_allclose(predicted[["mean", "total_std", "lower", "upper"]].T, [mean, std, low, high])
+    done = run("fit", table, "--target", "price", "--out", tmp_path / "n", *QUICK, "--json")
+    assert json.loads(done.stdout)["target_transform"] == "log"
 
 
 def test_the_task_can_be_chosen(place, tmp_path):

@@ -9,17 +9,21 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
 from degp.report import load_results
+from degp.sklearn import DEGPRegressor
+from degp.transforms import Log
 from experiments import __main__ as experiments
 from experiments import peers
 from experiments.data.tables import Table
 from experiments.protocols.deadline import Deadline
 from experiments.protocols.peers.cells import EXTRAPOLATION, IID, SCORES, Cell, scores, split_rows
 from experiments.protocols.peers.conformal import around_mean, conformal_quantile, held_out
-from experiments.protocols.peers.contract import Interval, Normal, Probabilities, Task
+from experiments.protocols.peers.contract import Interval, Normal, Probabilities, Task, Transformed
 from experiments.protocols.peers.encoding import one_hot, with_missing_category
+from experiments.protocols.peers.own import own
 from experiments.protocols.peers.ranks import Ranking, critical_difference, difference_diagram, indistinguishable, rank
 from experiments.protocols.peers.registry import METHODS, OWN, missing_modules
 from experiments.protocols.peers.summary import GROUPS, barely_begun, behind, compared, complete
@@ -80,6 +84,32 @@ def test_coinciding_ends_have_the_smallest_standard_deviation():
     found = scores(Interval(np.ones(1), np.ones(1), np.ones(1), 0.1), np.ones(1))
     assert found["nll"] == pytest.approx(0.5 * math.log(2 * math.pi) + math.log(0.1))
     assert found["width90"] == 0 and found["coverage90"] == 1
+
+
+def test_a_distribution_of_the_log_is_scored_as_scipys_log_normal():
+    random = np.random.default_rng(0)
+    location, scale = random.normal(size=50), random.uniform(0.2, 0.6, 50)
+    law = stats.lognorm(s=scale, scale=np.exp(location))
+    truth = law.rvs(random_state=1)
+    found = scores(Transformed(law.mean(), location, scale, Log()), truth)
+    low, high = law.interval(0.9)
+    assert found["nll"] == pytest.approx(-law.logpdf(truth).mean())
+    assert found["coverage90"] == np.mean((low <= truth) & (truth <= high))
+    assert found["width90"] == pytest.approx(np.mean(high - low))
+    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((law.mean() - truth) ** 2)))
+
+
+def test_our_estimator_is_scored_by_its_own_distribution():
+    random = np.random.default_rng(0)
+    features = pd.DataFrame(random.normal(size=(60, 2)), columns=["a", "b"])
+    targets = np.exp(features["a"].to_numpy() + 0.3 * random.standard_normal(60))
+    prediction = own(features, targets, Task((), None, steps=20), method="degp")(features)
+    assert isinstance(prediction, Transformed) and prediction.transform == Log()
+    model = DEGPRegressor(steps=20, random_state=0).fit(features, targets)
+    low, high = model.predict_interval(features, 0.5).T
+    law = stats.lognorm(s=prediction.scale, scale=np.exp(prediction.location))
+    np.testing.assert_allclose(np.stack(law.interval(0.5)), [low, high], rtol=1e-6)
+    np.testing.assert_array_equal(prediction.mean, model.predict(features))
 
 
 def test_scores_of_classes():

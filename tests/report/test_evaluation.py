@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from degp.report import evaluate_classification, evaluate_regression
 from degp.report.verdict import training_rule
+from degp.transforms import Identity, Log
 from tests.report.cases import NAMES, class_case, classification, normal_case, regression, seeded
 
 
@@ -93,3 +96,50 @@ def test_drawn_predictions_are_inside_as_often_as_the_intervals_cover():
     assert sum(drawn["inside"]) / 150 == pytest.approx(evaluation["metrics"]["coverage_90"]["value"])
     assert drawn["predicted"] == sorted(drawn["predicted"])
     assert len(regression(1000)["curves"]["predictions"]["actual"]) == 200
+
+
+def positive_case(N):
+    """The logs of targets around a wave."""
+    mean, epistemic, variance, targets = normal_case(N)
+    return 0.5 * mean, 0.25 * epistemic, 0.25 * variance, (0.5 * targets).exp()
+
+
+def test_predictions_of_the_log_are_scored_in_the_units_of_the_target():
+    location, epistemic, spread, targets = positive_case(400)
+    evaluation = evaluate_regression(
+        location, epistemic, spread, targets, transform=Log(), resamples=5, generator=seeded()
+    )
+    law = stats.lognorm(s=spread.sqrt().numpy(), scale=location.exp().numpy())
+    low, high = law.interval(0.9)
+    y = targets.numpy()
+    expected = {
+        "nll": -law.logpdf(y).mean(),
+        "rmse": np.sqrt(np.mean((law.mean() - y) ** 2)),
+        "coverage_90": np.mean((low <= y) & (y <= high)),
+        "interval_width": np.mean(high - low),
+    }
+    for name, value in expected.items():
+        assert evaluation["metrics"][name]["value"] == pytest.approx(value, rel=1e-6), name
+    row = evaluation["most_certain"][0]
+    assert (row["low"], row["high"]) == pytest.approx((low[row["row"]], high[row["row"]]))
+
+
+def test_calibration_is_the_same_in_both_units():
+    location, epistemic, spread, targets = positive_case(200)
+    log, own = (
+        evaluate_regression(location, epistemic, spread, y, transform=transform, resamples=5, generator=seeded())
+        for y, transform in ((targets, Log()), (targets.log(), Identity()))
+    )
+    assert log["curves"]["coverage"] == own["curves"]["coverage"] and log["curves"]["pit"] == own["curves"]["pit"]
+    assert log["metrics"]["calibration_error"] == own["metrics"]["calibration_error"]
+
+
+def test_a_target_that_has_no_log_is_impossible_and_below_every_interval():
+    location, epistemic, spread, targets = positive_case(50)
+    targets[3] = 0.0
+    columns = (location, epistemic, spread, targets)
+    evaluation = evaluate_regression(*columns, transform=Log(), resamples=5, generator=seeded())
+    assert evaluation["metrics"]["nll"]["value"] is None
+    assert 0 < evaluation["metrics"]["coverage_90"]["value"] < 1
+    assert evaluation["metrics"]["crps"]["value"] > 0
+    assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation

@@ -17,7 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from degp.sklearn import DEGPClassifier, DEGPRegressor
+from degp.tabular.model import validation_nll
 from degp.training import CheckpointError, loop
+from degp.transforms import Identity, Log
 
 TINY = {
     "members": 2,
@@ -111,6 +113,78 @@ def test_samples_have_the_predicted_moments(fitted):
     assert (np.abs(np.cov(draws) - covariance) < 5 * errors).all()
 
 
+def prices(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Positive targets, whose noise is proportional to them."""
+    X, y = waves(rows, seed)
+    return X, np.exp((y - 10) / 5 + 2)
+
+
+@pytest.fixture(scope="module")
+def skewed() -> DEGPRegressor:
+    return DEGPRegressor(**LINE).fit(*prices(300))
+
+
+def test_intervals_of_skewed_targets_cover_and_are_positive(skewed):
+    assert skewed.target_transform_ == Log()
+    X, y = prices(2000, seed=1)
+    for conformal in (False, True):
+        low, high = skewed.predict_interval(X, 0.9, conformal=conformal).T
+        assert 0.85 < np.mean((low <= y) & (y <= high)) < 0.95
+        assert (low > 0).all()
+
+
+def test_moments_samples_and_quantiles_of_skewed_targets_agree(skewed):
+    X, _ = prices(6, seed=5)
+    mean, std = skewed.predict(X, return_std=True)
+    same_mean, covariance = skewed.predict(X, return_cov=True)
+    uncertainty, draws = skewed.uncertainty(X), skewed.sample_y(X, 200_000, random_state=1)
+    np.testing.assert_allclose(same_mean, mean)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-5)
+    np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, std**2, rtol=1e-9)
+    np.testing.assert_allclose(draws.mean(1), mean, rtol=0.01)
+    np.testing.assert_allclose(np.cov(draws), covariance, rtol=0.05, atol=0.05 * covariance.max())
+    ends = skewed.predict_interval(X, [0.5, 0.9])
+    expected = np.quantile(draws, [[0.25, 0.75], [0.05, 0.95]], axis=1)
+    np.testing.assert_allclose(ends, np.moveaxis(expected, -1, 0), rtol=0.02)
+    assert (mean - ends[:, 1, 0] < ends[:, 1, 1] - mean).all()
+
+
+def test_the_unit_of_skewed_targets_is_theirs(skewed):
+    X, y = prices(300)
+    scaled = clone(skewed).fit(X, 1000 * y)
+    np.testing.assert_allclose(scaled.predict(X), 1000 * skewed.predict(X), rtol=1e-3)
+    np.testing.assert_allclose(validation_nll(scaled) - validation_nll(skewed), np.log(1000), atol=1e-3)
+
+
+def test_the_held_out_nll_of_skewed_targets_is_that_of_new_ones(skewed):
+    X, y = prices(2000, seed=6)
+    density = skewed._predictive(X).log_prob(torch.tensor(y)[:, None])
+    assert abs(validation_nll(skewed) + float(density.mean())) < 0.1
+
+
+def test_skewed_targets_are_updated_by_their_log(skewed):
+    X, y = prices(300)
+    model = copy.deepcopy(skewed).update(X[:20], 1.5 * y[:20])
+    assert np.mean(model.predict(X[:20]) > skewed.predict(X[:20])) > 0.9
+    assert (model.uncertainty(X[:20]).epistemic < 1.5 * skewed.uncertainty(X[:20]).epistemic).all()
+    with pytest.raises(ValueError, match=r"targets must be positive, .* but one is 0; leave it out, or fit again"):
+        model.update(X[:2], [1.0, 0.0])
+
+
+@pytest.mark.parametrize("method, noise", [("de", "constant"), ("degp", "input-dependent")])
+def test_baselines_and_other_noise_predict_skewed_targets_by_their_log_too(method, noise):
+    X, y = prices(150)
+    model = DEGPRegressor(**LINE | {"method": method, "noise": noise, "steps": 400}).fit(X, y)
+    assert model.target_transform_ == Log() and (model.predict_interval(X) > 0).all()
+    assert np.corrcoef(model.predict(X), y)[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("change", [lambda y: y - y.min(), lambda y: np.stack([y, y], 1)], ids=["zero", "two"])
+def test_zeros_and_several_targets_have_no_log(change):
+    X, y = prices(40)
+    assert DEGPRegressor(**TINY).fit(X, change(y)).target_transform_ == Identity()
+
+
 def test_far_from_the_data_the_model_knows_less(fitted):
     near, far = fitted.uncertainty(np.array([[0.0, 0.0]])), fitted.uncertainty(np.array([[6.0, 6000.0]]))
     assert far.epistemic > 5 * near.epistemic
@@ -125,7 +199,7 @@ def test_small_tables_are_predicted_by_the_exact_process_too(steps):
     process = model.process_.predictive(model._standardised(torch.tensor(X, dtype=torch.float64)))
     members = model._ensemble_predictive(model._standardised(torch.tensor(X, dtype=torch.float64)))
     mean = process.mean if not steps else (process.mean + members.mean) / 2
-    np.testing.assert_allclose(model.predict(X), model._original(mean), rtol=1e-9)
+    np.testing.assert_allclose(model.predict(X), model.target_scaling_.undo(mean)[:, 0], rtol=1e-9)
 
 
 def test_large_tables_are_predicted_by_the_ensemble():

@@ -7,7 +7,9 @@ from degp.methods import Kind
 from degp.sklearn import DEGPRegressor
 from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import TableConfig
-from degp.tabular.prior_choice import choose_prior
+from degp.tabular.prior_choice import choose_prior, choose_units
+from degp.tabular.units import Units
+from degp.transforms import Identity, Log
 from degp.typing import Batch
 from tests.fixtures import normal, seeded
 
@@ -108,3 +110,45 @@ def test_the_relevance_of_a_column_includes_its_pieces():
         squares[feature] += s**2
     assert [v**2 for v in model.feature_relevance_.values()] == pytest.approx(squares)
     assert min(squares[:2]) > 10 * squares[2]
+
+
+def growing(x, noise):
+    """The noise is proportional to the target."""
+    return (1 + x[:, 0] + 0.4 * noise).exp()
+
+
+def constant(x, noise):
+    return 12 + 3 * x[:, 0] + noise
+
+
+def chosen_units(function, config=CONFIG, rows=150):
+    x, noise = normal(rows, 2), normal(rows, seed=1)
+    y = function(x, noise)[:, None]
+    candidates = [Units.fit(transform, y) for transform in (Identity(), Log())]
+    generator = seeded()
+    choice = choose_units(candidates, Batch(x, y), 2, config, groups=[0, 1], generator=generator)
+    assert torch.equal(generator.get_state(), seeded().get_state())
+    return choice
+
+
+@pytest.mark.parametrize("function, transform", [(growing, Log()), (constant, Identity())])
+@pytest.mark.parametrize("method", [Kind.DEGP, Kind.DE])
+def test_the_log_is_taken_where_the_noise_grows_with_the_target_by_every_method(function, transform, method):
+    config = TableConfig(method=method, hidden_layers=(8, 8))
+    assert chosen_units(function, config).units.transform == transform
+
+
+def test_the_choice_is_independent_of_the_unit_of_the_target():
+    """Densities of y are compared, not those of its standardised transforms."""
+    for scale in (1e-3, 1e6):
+        choice = chosen_units(lambda x, noise, scale=scale: scale * growing(x, noise))
+        assert choice.units.transform == Log()
+
+
+def test_the_scales_of_the_chosen_units_are_reused():
+    choice = chosen_units(growing)
+    x, noise = normal(150, 2), normal(150, seed=1)
+    rows = Batch(x, choice.units.apply(growing(x, noise)[:, None]).float())
+    fresh = choose_prior(rows, 2, None, CONFIG, groups=[0, 1], generator=seeded())
+    known = choose_prior(rows, 2, None, CONFIG, groups=[0, 1], generator=seeded(), plain=choice.plain)
+    assert choice.plain is not None and fresh.scales == known.scales

@@ -19,6 +19,7 @@ from degp.tabular.evaluating import evaluate_rows
 from degp.tabular.folders import checksum
 from degp.tabular.model import predict_rows, prepare
 from degp.tabular.saving import ModelError, load_model, save_model
+from degp.transforms import Log
 from tests.tabular.cases import houses
 
 QUICK = {"members": 3, "hidden_layers": (8,), "alpha": 1.0, "steps": 3, "random_state": 0}
@@ -64,6 +65,22 @@ def folder(regressor, tmp_path):
 @pytest.mark.parametrize("targets", [Y[:, 0], Y], ids=["one", "two"])
 def test_regressor_is_restored_bit_for_bit(noise, targets, tmp_path):
     assert_same(DEGPRegressor(**QUICK, noise=noise).fit(X, targets), tmp_path / "model")
+
+
+def test_a_model_of_the_log_is_restored_bit_for_bit(tmp_path):
+    model = DEGPRegressor(**QUICK).fit(X, np.exp(Y[:, 0] + 0.3 * Y[:, 1]))
+    assert model.target_transform_ == Log()
+    assert_same(model, tmp_path / "model")
+    assert DEGPRegressor.load(tmp_path / "model").target_transform_ == Log()
+
+
+def test_an_unknown_transform_is_not_loaded(folder):
+    metadata = json.loads((folder / "model.json").read_text())
+    metadata["target_transform"] = "sqrt"
+    del metadata["checksum"]
+    (folder / "model.json").write_text(json.dumps(metadata | {"checksum": checksum(metadata)}))
+    with pytest.raises(ModelError, match="a transform of the target must be one of identity, log, but it is 'sqrt'"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("method", ["de", "rde", "rms"])

@@ -16,7 +16,7 @@ from numpy.random import RandomState
 from degp import metrics
 from degp.metrics.regression import normal_quantile
 from experiments.data.tables import Table, table
-from experiments.protocols.peers.contract import LEVEL, Interval, Normal, Prediction, Probabilities, Task
+from experiments.protocols.peers.contract import LEVEL, Interval, Normal, Prediction, Probabilities, Task, Transformed
 from experiments.protocols.peers.encoding import numeric_columns
 from experiments.protocols.peers.registry import METHODS
 
@@ -73,12 +73,12 @@ def scores(prediction: Prediction, truth: Shaped[np.ndarray, "N"]) -> dict[str, 
     """All of SCORES, None where a score does not apply."""
     if isinstance(prediction, Probabilities):
         found = _class_scores(prediction, truth)
+    elif isinstance(prediction, Interval):
+        found = _interval_scores(prediction, truth)
+    elif isinstance(prediction, Transformed):
+        found = _transformed_scores(prediction, truth)
     else:
-        found = (
-            _interval_scores(prediction, truth)
-            if isinstance(prediction, Interval)
-            else _normal_scores(prediction, truth)
-        )
+        found = _normal_scores(prediction, truth)
     return {name: found.get(name) for name in SCORES}
 
 
@@ -92,6 +92,23 @@ def _normal_scores(prediction: Normal, truth: Shaped[np.ndarray, "N"]) -> dict[s
         "crps": metrics.crps(mean, std.square(), y),
         "coverage90": metrics.coverage(mean, std.square(), y, level=LEVEL),
         "width90": metrics.interval_width(std.square(), level=LEVEL),
+    }
+
+
+def _transformed_scores(prediction: Transformed, truth: Shaped[np.ndarray, "N"]) -> dict[str, float]:
+    """In the units of the target; NLL and CRPS are those of the transformed Gaussian."""
+    t = prediction.transform
+    mean, location, scale, y = (
+        torch.tensor(values, dtype=torch.float64)[:, None]
+        for values in (prediction.mean, prediction.location, prediction.scale, truth)
+    )
+    values, half = t.forward(y), normal_quantile(LEVEL) * scale
+    return {
+        "rmse": metrics.rmse(mean, y),
+        "nll": metrics.gaussian_nll(location, scale.square(), values) + t.log_slope(values).mean().item(),
+        "crps": t.crps(location, scale.square(), y),
+        "coverage90": metrics.coverage(location, scale.square(), values, level=LEVEL),
+        "width90": (t.inverse(location + half) - t.inverse(location - half)).mean().item(),
     }
 
 

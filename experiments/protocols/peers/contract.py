@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-__all__ = ["LEVEL", "Fit", "Interval", "Normal", "Prediction", "Predictor", "Probabilities", "Task"]
+from degp.transforms import Transform
+
+__all__ = ["LEVEL", "Fit", "Interval", "Normal", "Prediction", "Predictor", "Probabilities", "Task", "Transformed"]
 
 LEVEL = 0.9  # of every interval
 
@@ -38,6 +40,20 @@ class Normal:
 
 
 @dataclass(frozen=True, eq=False)
+class Transformed:
+    """A Gaussian for the transformed target of each row, and the expected target.
+
+    Attributes:
+        location, scale: mean and standard deviation of the transformed target.
+    """
+
+    mean: Float[np.ndarray, "N"]
+    location: Float[np.ndarray, "N"]
+    scale: Float[np.ndarray, "N"]
+    transform: Transform
+
+
+@dataclass(frozen=True, eq=False)
 class Interval:
     """The expected target of each row, and an interval that should hold it with probability LEVEL.
 
@@ -58,6 +74,6 @@ class Probabilities:
     values: Float[np.ndarray, "N C"]
 
 
-Prediction = Normal | Interval | Probabilities
+Prediction = Normal | Transformed | Interval | Probabilities
 Predictor = Callable[[pd.DataFrame], Prediction]
 Fit = Callable[[pd.DataFrame, np.ndarray, Task], Predictor]

@@ -4,8 +4,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
-from experiments.protocols.peers.contract import Normal, Predictor, Probabilities, Task
+from degp.metrics.regression import normal_quantile
+from degp.transforms import Identity
+from experiments.protocols.peers.contract import LEVEL, Normal, Prediction, Predictor, Probabilities, Task, Transformed
 from experiments.protocols.peers.encoding import class_columns, one_hot, with_missing_category
 
 __all__ = ["own", "own_classes"]
@@ -18,7 +21,7 @@ def own(features: pd.DataFrame, targets: np.ndarray, task: Task, *, method: str)
     model = DEGPRegressor(method=method, random_state=task.seed, **_budget(task))
     encode = _encoding(model, features, task)
     model.fit(encode(features), targets)
-    return lambda new: Normal(*model.predict(encode(new), return_std=True))
+    return lambda new: _distribution(model, encode(new))
 
 
 def own_classes(features: pd.DataFrame, targets: np.ndarray, task: Task, *, method: str) -> Predictor:
@@ -31,6 +34,16 @@ def own_classes(features: pd.DataFrame, targets: np.ndarray, task: Task, *, meth
     encode = _encoding(model, features, task)
     model.fit(encode(features), targets)
     return lambda new: Probabilities(class_columns(model.predict_proba(encode(new)), model.classes_, num_classes))
+
+
+def _distribution(model: Any, inputs: Any) -> Prediction:
+    """A Gaussian, of the target or of its transform; the latter's ends are equally far from its mean."""
+    transform = model.target_transform_
+    if transform == Identity():
+        return Normal(*model.predict(inputs, return_std=True))
+    low, high = transform.forward(torch.tensor(model.predict_interval(inputs, LEVEL))).numpy().T
+    scale = (high - low) / (2 * normal_quantile(LEVEL))
+    return Transformed(model.predict(inputs), (low + high) / 2, scale, transform)
 
 
 def _budget(task: Task) -> dict[str, Any]:

@@ -214,6 +214,7 @@ def _summary(model: "Model", target: str, folder: Path, table: Path, train: Path
         "Training rows": metrics.get("rows"),
         "Labels added later": metrics.get("updated_rows"),
         "Method": f"{Kind(estimator.method).label}, {estimator.config().members} networks{alpha}",
+        "Target transform": estimator.target_transform_.name if hasattr(estimator, "target_transform_") else None,
         "Training": _training(model),
         "Compared with": f"models trained on {train.name}" if train else f"nothing; to compare with baselines, {again}",
         "Columns": _columns(model.metadata["preprocessing"]),

@@ -81,6 +81,7 @@ def fit(
     """
     from degp.runtime.distributed import start
     from degp.tabular.model import estimator_for
+    from degp.tabular.targets import REGRESSION
 
     settings: dict[str, Any] = {
         "preset": preset,
@@ -110,6 +111,7 @@ def fit(
     _conclude(estimator, table, out, metrics, log)
     if json:
         facts = {"model": str(out), "task": rows.target.task, "target": run["target"], "method": method.value}
+        facts |= {} if rows.target.task != REGRESSION else {"target_transform": estimator.target_transform_.name}
         outcome = {"alpha": estimator.alpha_, "notes": [*rows.target.notes, *rows.preprocessing.notes]}
         print_json(facts | metrics | outcome)
 
@@ -255,6 +257,8 @@ def _conclude(estimator: "Estimator", table: Path, out: Path, metrics: dict[str,
         f"{nll}.",
         log,
     )
+    if hasattr(estimator, "target_transform_"):
+        line(f"Target transform: {estimator.target_transform_.name}.", log)
     if metrics["ending"] == Ending.TIME:
         line(
             f"Cut off by --max-seconds {estimator.max_seconds:g}, at step {metrics['steps']} of "

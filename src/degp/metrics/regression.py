@@ -23,6 +23,7 @@ __all__ = [
     "gaussian_nll",
     "interval_score",
     "interval_width",
+    "log_normal_crps",
     "mae",
     "miscalibration_area",
     "normal_quantile",
@@ -96,6 +97,26 @@ def crps(mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Fl
     z, std = _standardise(mean, variance, targets)
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)  # φ(z)
     return (std * (z * _central_mass(z) + 2 * density - 1 / math.sqrt(math.pi))).mean().item()
+
+
+def log_normal_crps(mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], targets: Float[Tensor, "N C"]) -> float:
+    """The CRPS of targets whose log has this mean m and variance σ².
+
+    (1/NC) Σ y [ 2Φ(z) − 1 ] − 2 exp(m + σ²/2) [ Φ(z − σ) + Φ(σ/√2) − 1 ],  z = (log y − m)/σ     Baran and Lerch (2015)
+
+    A target that is not positive lies below the distribution: z = −∞.
+
+    Example:
+        >>> mean, variance, targets = torch.tensor([[0.0], [1.0]]), torch.ones(2, 1), torch.tensor([[1.0], [4.0]])
+        >>> round(log_normal_crps(mean, variance, targets), 3)
+        0.645
+    """
+    mean, variance, targets = aligned("N C", mean=mean, variance=variance, targets=targets)
+    _check_positive(variance)
+    std, phi = variance.sqrt(), torch.special.ndtr
+    z = (targets.clamp_min(0.0).log() - mean) / std
+    expected = (mean + variance / 2).exp()
+    return (targets * _central_mass(z) - 2 * expected * (phi(z - std) + phi(std / math.sqrt(2)) - 1)).mean().item()
 
 
 def pit(

@@ -38,15 +38,15 @@ def predicted_and_actual(data: GaussianPredictions, level: float, points: int = 
     """Predictions with their intervals, and the true values, of rows spread evenly over the order of predictions."""
     N = len(data.mean)
     rows = data.mean.argsort(stable=True)[torch.linspace(0, N - 1, min(points, N)).round().long()]
-    half = normal_quantile(level) * data.std[rows]
-    mean, actual = data.mean[rows], data.targets[rows]
+    q, chosen = normal_quantile(level), data[rows]
+    low, high, actual = chosen.targets_at(-q), chosen.targets_at(q), chosen.targets
     return {
         "level": level,
-        "predicted": plain(mean),
-        "low": plain(mean - half),
-        "high": plain(mean + half),
+        "predicted": plain(chosen.mean),
+        "low": plain(low),
+        "high": plain(high),
         "actual": plain(actual),
-        "inside": ((actual - mean).abs() <= half).tolist(),
+        "inside": ((low <= actual) & (actual <= high)).tolist(),
     }
 
 

@@ -24,6 +24,7 @@ from degp.report.predictions import (
 )
 from degp.report.scores import CLASS_METRICS, detect, explained, measure, regression_metrics
 from degp.report.statistics import CONFIDENCE, Resampling, rank_correlation
+from degp.transforms import Identity, Transform
 
 __all__ = ["Evaluation", "evaluate_classification", "evaluate_regression", "nothing"]
 
@@ -40,6 +41,7 @@ def evaluate_regression(
     total_variance: Array,
     targets: Array,
     *,
+    transform: Transform = Identity(),
     level: float = 0.9,
     resamples: int = 500,
     extremes: int = 5,
@@ -52,6 +54,7 @@ def evaluate_regression(
     Args:
         mean: predictions, (N,), as are the other three; for several outputs, call once per output.
         total_variance: of a new target: epistemic variance plus noise variance.
+        transform: t, if mean and variances are of the Gaussian t(y); targets and all results are in the units of y.
         level: of the intervals that the verdict is based on.
         resamples: of the bootstrap and of the simulated calibrated model; 500 take a minute for 100,000 rows.
         extremes: how many of the most and of the least certain rows to list.
@@ -65,9 +68,9 @@ def evaluate_regression(
         >>> evaluation = evaluate_regression(mean, epistemic, total, targets, generator=generator)
     """
     check_open_unit("level", level)
-    data = gaussian_predictions(mean, epistemic_variance, total_variance, targets)
+    data = gaussian_predictions(mean, epistemic_variance, total_variance, targets, transform)
     sampling = Resampling(resamples, generator, tick)
-    metric_values = measure(regression_metrics(level), data.columns, sampling)
+    metric_values = measure(regression_metrics(level), data, sampling)
     groups = curves.regression_groups(data, level)
     order = data.std.argsort(stable=True).tolist()
     return {
@@ -121,7 +124,7 @@ def evaluate_classification(
     data = class_predictions(probabilities, epistemic, labels)
     names = _names(class_names, data.probabilities.shape[1])
     sampling = Resampling(resamples, generator, tick)
-    metric_values = measure(CLASS_METRICS, data.columns, sampling)
+    metric_values = measure(CLASS_METRICS, data, sampling)
     reliability = curves.reliability(data)
     uncertainty = metrics.entropy(data.probabilities)
     order = uncertainty.argsort(stable=True).tolist()
@@ -146,16 +149,17 @@ def evaluate_classification(
 
 def _interval_row(data: GaussianPredictions, row: int, level: float) -> dict[str, Any]:
     mean, std, target = (column[row].item() for column in (data.mean, data.std, data.targets))
-    half = metrics.interval_width(data.variance[row].view(1, 1), level) / 2
+    q = normal_quantile(level)
+    low, high = (data.targets_at(z)[row].item() for z in (-q, q))
     return {
         "row": row,
         "prediction": mean,
-        "low": mean - half,
-        "high": mean + half,
+        "low": low,
+        "high": high,
         "target": target,
         "std": std,
         "epistemic_std": data.epistemic[row].sqrt().item(),
-        "inside": abs(target - mean) <= half,
+        "inside": low <= target <= high,
     }
 
 
@@ -179,7 +183,7 @@ def _regression_verdict(
     more: Sequence[rules.Finding],
     sampling: Resampling,
 ) -> dict[str, Any]:
-    N, z = len(data.mean), data.errors / data.std
+    N, z = len(data), data.z
     curve = metrics.calibration_curve(*data.columns, num_levels=51)
     furthest = (curve.observed - curve.expected).abs().argmax()
     worst = (curve.expected[furthest].item(), curve.observed[furthest].item())
@@ -190,7 +194,7 @@ def _regression_verdict(
         rules.groups_rule(groups["coverage"], groups["count"]),
         rules.ranking_rule(correlation, N, expected, _fifths_ratio(data)),
         rules.bias_rule(z.mean().item(), z.std(correction=0).item(), N),
-        rules.variance_rule(explained(data.mean[:, None], data.targets[:, None])),
+        rules.variance_rule(explained(*data.moments[::2])),
         *more,
     ]
     covered = round(metrics.coverage(*data.columns, level) * N)
@@ -232,7 +236,7 @@ def _interval_bounds(data: GaussianPredictions, sampling: Resampling) -> tuple[f
     for generator in sampling:
         z = torch.randn(len(data.mean), generator=generator, dtype=torch.float64)
         error = metrics.calibration_error(zero, one, z[:, None])
-        simulated.append([error, rank_correlation((data.std * z).abs(), data.std)])
+        simulated.append([error, rank_correlation((data.targets_at(z) - data.mean).abs(), data.std)])
     return _bounds(simulated)
 
 

@@ -1,7 +1,7 @@
 """The metrics of the report, and their bootstrap intervals."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from degp import metrics
 from degp.metrics.checks import check_at_least
-from degp.report.predictions import finite
+from degp.report.predictions import ClassPredictions, GaussianPredictions, finite
 from degp.report.statistics import Resampling, bootstrap_intervals, rank_correlation
 from degp.report.verdict import percent
 
@@ -27,7 +27,7 @@ class Metric:
     Attributes:
         unit: "fraction", "target" (that of the targets), "nats" or "plain".
         best: "lower", "higher", the ideal value, or None if neither is better by itself.
-        compute: its value from the columns of the data.
+        compute: its value from the predictions and their targets.
         minimum: the lowest possible value, which clips its interval.
     """
 
@@ -39,32 +39,33 @@ class Metric:
 
 
 def regression_metrics(level: float) -> dict[str, Metric]:
-    """The metrics of real targets, by name; each is a function of mean, variance and targets, (N, 1)."""
+    """The metrics of real targets, by name; each is a function of `GaussianPredictions`."""
     coverages = {
         f"coverage_{round(100 * p):d}": Metric(
-            f"Coverage at {percent(p)}", "fraction", p, lambda m, v, y, p=p: metrics.coverage(m, v, y, p)
+            f"Coverage at {percent(p)}", "fraction", p, lambda data, p=p: data.coverage(p)
         )
         for p in LEVELS
     }
     return {
-        "rmse": Metric("RMSE", "target", "lower", lambda m, v, y: metrics.rmse(m, y)),
-        "mae": Metric("Mean absolute error", "target", "lower", lambda m, v, y: metrics.mae(m, y)),
-        "r2": Metric("Explained variance (R²)", "plain", "higher", lambda m, v, y: explained(m, y), -math.inf),
-        "nll": Metric("Negative log-likelihood", "nats", "lower", metrics.gaussian_nll, -math.inf),
-        "crps": Metric("CRPS", "target", "lower", metrics.crps),
+        "rmse": Metric("RMSE", "target", "lower", lambda data: metrics.rmse(*data.moments[::2])),
+        "mae": Metric("Mean absolute error", "target", "lower", lambda data: metrics.mae(*data.moments[::2])),
+        "r2": Metric(
+            "Explained variance (R²)", "plain", "higher", lambda data: explained(*data.moments[::2]), -math.inf
+        ),
+        "nll": Metric("Negative log-likelihood", "nats", "lower", lambda data: data.nll(), -math.inf),
+        "crps": Metric("CRPS", "target", "lower", lambda data: data.crps()),
         **coverages,
         "interval_width": Metric(
-            f"Mean width at {percent(level)}",
-            "target",
-            None,
-            lambda m, v, y: metrics.interval_width(v, level),
+            f"Mean width at {percent(level)}", "target", None, lambda data: data.widths(level).mean().item()
         ),
-        "calibration_error": Metric("Calibration error", "fraction", "lower", metrics.calibration_error),
+        "calibration_error": Metric(
+            "Calibration error", "fraction", "lower", lambda data: metrics.calibration_error(*data.columns)
+        ),
         "rank_correlation": Metric(
             "Rank correlation, error and width",
             "plain",
             "higher",
-            lambda m, v, y: rank_correlation((y - m).abs().flatten(), v.flatten()),
+            lambda data: rank_correlation(data.errors.abs(), data.variance),
             -1.0,
         ),
     }
@@ -92,36 +93,37 @@ def roc_auc(probabilities: Float[Tensor, "N C"], labels: Int[Tensor, "N"]) -> fl
     return sum(defined) / len(defined) if defined else math.nan
 
 
-CLASS_METRICS = {  # each a function of probabilities (N, C), epistemic uncertainty (N,) and labels (N,)
-    "accuracy": Metric("Accuracy", "fraction", "higher", lambda p, e, y: metrics.accuracy(p, y)),
-    "roc_auc": Metric("ROC-AUC", "fraction", "higher", lambda p, e, y: roc_auc(p, y)),
-    "nll": Metric("Negative log-likelihood", "nats", "lower", lambda p, e, y: metrics.nll(p, y)),
-    "brier": Metric("Brier score", "plain", "lower", lambda p, e, y: metrics.brier(p, y)),
-    "ece": Metric("Calibration error (ECE)", "fraction", "lower", lambda p, e, y: metrics.ece(p, y)),
+CLASS_METRICS = {  # each a function of `ClassPredictions`
+    "accuracy": Metric("Accuracy", "fraction", "higher", lambda d: metrics.accuracy(d.probabilities, d.labels)),
+    "roc_auc": Metric("ROC-AUC", "fraction", "higher", lambda d: roc_auc(d.probabilities, d.labels)),
+    "nll": Metric("Negative log-likelihood", "nats", "lower", lambda d: metrics.nll(d.probabilities, d.labels)),
+    "brier": Metric("Brier score", "plain", "lower", lambda d: metrics.brier(d.probabilities, d.labels)),
+    "ece": Metric("Calibration error (ECE)", "fraction", "lower", lambda d: metrics.ece(d.probabilities, d.labels)),
     "auroc_total": Metric(
         "Error detection (AUROC)",
         "fraction",
         "higher",
-        lambda p, e, y: detect(metrics.entropy(p), p.argmax(-1) != y),
+        lambda d: detect(metrics.entropy(d.probabilities), d.wrong),
     ),
     "auroc_epistemic": Metric(
         "Error detection, epistemic (AUROC)",
         "fraction",
         "higher",
-        lambda p, e, y: detect(e, p.argmax(-1) != y) if e.any() else math.nan,
+        lambda d: detect(d.epistemic, d.wrong) if d.epistemic.any() else math.nan,
     ),
 }
+Predictions = GaussianPredictions | ClassPredictions
 
 
-def measure(measured: Mapping[str, Metric], columns: Sequence[Tensor], sampling: Resampling) -> dict[str, Any]:
+def measure(measured: Mapping[str, Metric], data: Predictions, sampling: Resampling) -> dict[str, Any]:
     """Each metric with its 95 % bootstrap interval; all metrics share the resampled rows."""
     check_at_least("resamples", sampling.count, 2)
 
     def values(rows: Tensor) -> Tensor:
-        chosen = [column[rows] for column in columns]
-        return torch.tensor([metric.compute(*chosen) for metric in measured.values()], dtype=torch.float64)
+        chosen = data[rows]
+        return torch.tensor([metric.compute(chosen) for metric in measured.values()], dtype=torch.float64)
 
-    N = len(columns[0])
+    N = len(data)
     observed = values(torch.arange(N))
     ends = bootstrap_intervals(values, observed, N, sampling=sampling)
     triples = torch.cat([observed[None], ends]).T.tolist()

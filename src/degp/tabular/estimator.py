@@ -20,6 +20,7 @@ from degp.likelihoods import Likelihood
 from degp.methods import Kind
 from degp.prediction import predict
 from degp.predictive import Predictive
+from degp.priors.evidence import Scales
 from degp.runtime.distributed import Mesh, current
 from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import (
@@ -183,11 +184,17 @@ class Estimator(BaseEstimator):
         self.coefficients_: Coefficients | None = None
         return fitted
 
-    def _weigh_features(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> None:
-        """Finds the prior by evidence, and includes the relevance of each input in the input scaling."""
+    def _weigh_features(
+        self, rows: Batch, num_classes: int | None, generator: torch.Generator, plain: Scales | None = None
+    ) -> None:
+        """Finds the prior by evidence, and includes the relevance of each input in the input scaling.
+
+        Args:
+            plain: the scales of the features without embedding, where they are known.
+        """
         rows, D = rows.to(device=self.device), self.embedding_.num_features
         groups = self.embedding_.groups(self.preprocessing_.groups)
-        choice = choose_prior(rows, D, num_classes, self.config(), groups=groups, generator=generator)
+        choice = choose_prior(rows, D, num_classes, self.config(), groups=groups, generator=generator, plain=plain)
         self.scales_ = choice.scales
         self.process_ = choice.process and choice.process.relative_to(self.scales_.relevance)
         relevance, scaling = self.scales_.relevance, self.input_scaling_

@@ -58,8 +58,8 @@ def evaluate_rows(
     options = {"resamples": resamples, "generator": generator, "tick": tick, "findings": training_findings(model)}
     if isinstance(estimator, DEGPRegressor):
         predicted = real_predictions(estimator, inputs)
-        columns = (predicted.mean, predicted.epistemic, predicted.total, targets)
-        return _evaluate_numbers(target, columns, level=level, **options)
+        columns = (*predicted.gaussian, targets)
+        return _evaluate_numbers(target, columns, transform=estimator.target_transform_, level=level, **options)
     predictive = estimator._class_predictive(inputs)
     probabilities, epistemic = (t.double().cpu().numpy() for t in (predictive.probabilities, predictive.epistemic))
     return _evaluate_classes(target, (probabilities, epistemic, targets), **options)

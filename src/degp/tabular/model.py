@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from degp.gaussian import Coefficients
-from degp.predictive import RegressionPredictive
+from degp.predictive import TransformedPredictive
 from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.errors import TableError, TableWarning
 from degp.tabular.preprocessing import EncodedRows, Preprocessing
@@ -158,7 +158,7 @@ def stream_rows(model: Model, table: Path, *, text: Sequence[str] = (), chunk_ro
 
 
 def validation_nll(estimator: Estimator) -> float:
-    """The NLL on the validation rows, in the target's own units.
+    """The NLL of the rows that were held out, or left out one by one, in the target's own units.
 
     Example:
         >>> candidates = [DEGPRegressor(random_state=seed).fit(X, Y[:, 0]) for seed in (0, 1)]
@@ -316,26 +316,33 @@ class RealPredictions:
     """
 
     estimator: DEGPRegressor
-    predictive: RegressionPredictive
+    predictive: TransformedPredictive
 
     @property
     def mean(self) -> np.ndarray:
         """E[y]."""
-        return self.estimator._original(self.predictive.mean)
+        return self.estimator._array(self.predictive.mean)
 
     @property
     def epistemic(self) -> np.ndarray:
         """The variance that more data would remove."""
-        return self.estimator._original_std(self.predictive.epistemic.sqrt()) ** 2
+        return self.estimator._array(self.predictive.epistemic)
 
     @property
     def total(self) -> np.ndarray:
         """The variance of y, noise included."""
-        return self.estimator._original_std(self.predictive.total.sqrt()) ** 2
+        return self.estimator._array(self.predictive.total)
+
+    @property
+    def gaussian(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, epistemic and total variance of the transformed y; see `DEGPRegressor.target_transform_`."""
+        g = self.predictive.gaussian
+        mean, epistemic, total = map(self.estimator._array, (g.mean, g.epistemic, g.total))
+        return mean, epistemic, total
 
     def interval(self, level: float) -> np.ndarray:
         """Lower and upper ends, on the last axis."""
-        return np.stack([self.estimator._original(end) for end in self.predictive.interval(level)], axis=-1)
+        return np.stack([self.estimator._array(end) for end in self.predictive.interval(level)], axis=-1)
 
 
 def real_predictions(estimator: DEGPRegressor, inputs: EncodedRows) -> RealPredictions:

@@ -1,4 +1,4 @@
-"""Which prior a table gets: the relevance of its features, whether numbers are embedded, and the activation."""
+"""Which prior a table gets: the units of its target, the relevance of its features, their embedding, the activation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +13,27 @@ from degp.priors.evidence import Scales, most_likely_scales
 from degp.priors.labels import as_real
 from degp.tabular.fitting import CONSTANT, TableConfig
 from degp.tabular.process import Process, best_process, processes
+from degp.tabular.units import Units
 from degp.typing import Batch
 
-__all__ = ["PriorChoice", "choose_prior"]
+__all__ = ["PriorChoice", "UnitsChoice", "choose_prior", "choose_units"]
 
 WORTHWHILE = 0.02  # nats per row
-COMPARED_ROWS = 800  # that decide about the embedding
+COMPARED_ROWS = 800  # that decide about the units and the embedding
 ROWS_PER_RELEVANCE = 5  # with fewer, the leave-one-out NLL of scales that were fitted to the same rows is far too low
 FEW, MANY = {"most_rows": 512, "steps": 40}, {"most_rows": 800, "steps": 12}  # of the evidence: at first, then refined
+
+
+@dataclass(frozen=True)
+class UnitsChoice:
+    """The units of the target.
+
+    Attributes:
+        plain: the scales of the features in these units, without embedding, where units were compared.
+    """
+
+    units: Units
+    plain: Scales | None
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,41 @@ class PriorChoice:
     process: Process | None
 
 
+def choose_units(
+    candidates: Sequence[Units],
+    rows: Batch,
+    num_features: int,
+    config: TableConfig,
+    *,
+    groups: Sequence[int],
+    generator: torch.Generator,
+) -> UnitsChoice:
+    """The last of one or two units if the leave-one-out NLL of y is lower in them by enough, else the first.
+
+    Enough is more than one standard error, and 0.02.        theory/prediction.md (7)
+
+    Args:
+        rows: inputs (N, D + P), standardised; targets in their own units.
+        num_features: D.
+        generator: stays as it is.
+    """
+    if len(candidates) == 1:
+        return UnitsChoice(candidates[0], None)
+    state = generator.get_state()
+    order = torch.randperm(len(rows), generator=generator.clone_state(), device=generator.device)
+    some = order[:COMPARED_ROWS].to(rows.inputs.device)
+    plain, nll = [], []
+    for units in candidates:
+        own = replace(rows, targets=units.apply(rows.targets).float())
+        evidence = _Evidence(own, None, len(config.hidden_layers), groups, generator, state)
+        plain.append(evidence.plain(num_features))
+        (process,) = processes(plain[-1:], own[some])
+        nll.append(process.leave_one_out_nll() + units.log_slope(process.rows.targets))
+    generator.set_state(state)
+    place = -1 if _is_worthwhile(nll[0] - nll[-1]) else 0
+    return UnitsChoice(candidates[place], plain[place])
+
+
 def choose_prior(
     rows: Batch,
     num_features: int,
@@ -44,6 +92,7 @@ def choose_prior(
     *,
     groups: Sequence[int],
     generator: torch.Generator,
+    plain: Scales | None = None,
 ) -> PriorChoice:
     """Scales by evidence; the embedding and the activation by leave-one-out.
 
@@ -58,9 +107,10 @@ def choose_prior(
         rows: inputs (N, D + P), standardised: the features, then their pieces.
         num_features: D.
         groups: of the inputs; those of one group share their relevance.
+        plain: the scales of the features, where they are known.
     """
     evidence = _Evidence(rows, num_classes, len(config.hidden_layers), groups, generator, generator.get_state())
-    plain = evidence.scales("relu", evidence.shared(num_features), evidence.own(num_features))
+    plain = plain or evidence.plain(num_features)
     if num_classes is not None:
         return PriorChoice(plain, None)
     order = torch.randperm(len(rows), generator=generator, device=generator.device)
@@ -97,6 +147,10 @@ class _Evidence:
     def own(self, num_inputs: int) -> Sequence[int]:
         """One relevance per group of the first inputs."""
         return self.groups[:num_inputs]
+
+    def plain(self, num_features: int) -> Scales:
+        """Those of the features, with a relevance each or with one for all."""
+        return self.scales("relu", self.shared(num_features), self.own(num_features))
 
     def scales(self, activation: str, *groupings: Sequence[int], **options: Any) -> Scales:
         """The most likely ones, by the best of these groupings of the first inputs."""
@@ -166,10 +220,14 @@ class _Evidence:
 
 def _worthwhile(candidates: Sequence[Scales], rows: Batch) -> Scales:
     """The last of one or two candidates if its leave-one-out NLL is lower by enough, else the first."""
-    first, *others = processes(candidates, rows)
-    gain = first.leave_one_out_nll() - (others or [first])[-1].leave_one_out_nll()
+    nll = [process.leave_one_out_nll() for process in processes(candidates, rows)]
+    return candidates[-1 if _is_worthwhile(nll[0] - nll[-1]) else 0]
+
+
+def _is_worthwhile(gain: Float[Tensor, "N"]) -> bool:
+    """Whether the mean gain is more than one standard error, and enough."""
     error = float(gain.std()) / len(gain) ** 0.5
-    return candidates[-1 if float(gain.mean()) > max(error, WORTHWHILE) else 0]
+    return float(gain.mean()) > max(error, WORTHWHILE)
 
 
 def _has_process(config: TableConfig) -> bool:

@@ -11,14 +11,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, check_X_y
 from torch import Tensor
 
+from degp.calibration import weighted_mean
 from degp.data import Standardiser
 from degp.prediction import evaluate
-from degp.predictive import Predictive, RegressionPredictive
+from degp.predictive import Predictive, RegressionPredictive, TransformedPredictive
+from degp.priors.evidence import Scales
 from degp.tabular.conformal import as_levels, conformal_quantile
 from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
 from degp.tabular.fitting import Fitted
 from degp.tabular.inputs import encode_inputs
+from degp.tabular.prior_choice import choose_units
+from degp.tabular.units import Units, candidate_transforms
 from degp.tabular.weights import weighted_rows
+from degp.transforms import Transform
 from degp.typing import Batch
 
 __all__ = ["DEGPRegressor"]
@@ -32,6 +37,9 @@ class DEGPRegressor(RegressorMixin, Estimator):
     marginal likelihood, and one ensemble is trained on every row by Bayes' rule. Small tables are predicted by the
     average of the ensemble and the exact Gaussian process of the same kind of prior; targets without noise, such as a
     simulator's, by the exact process alone. See `process_weight_`.
+
+    A single positive target, such as a price, is modelled by its log where leave-one-out prediction gains from it; see
+    `target_transform_`. All results are in its own units, and its intervals are then positive and skewed.
 
     Args:
         preset: "fast", "default" or "best": how many members and steps; see `degp.tabular.Preset`.
@@ -81,8 +89,8 @@ class DEGPRegressor(RegressorMixin, Estimator):
         self.single_target_ = y.ndim == 1
         X, y, weights = weighted_rows(X, y, sample_weight)
         train, validation, generator = self._split(X, as_tensor(y).reshape(len(y), -1), weights)
-        self.target_scaling_ = Standardiser.fit(train.targets, train.weights)
-        self._weigh_features(self._batch(train), None, generator)
+        plain = self._choose_units(train, candidate_transforms(as_tensor(y).reshape(len(y), -1)), generator)
+        self._weigh_features(self._batch(train), None, generator, plain)
         train, validation = (self._batch(rows) for rows in (train, validation))
         fitted = self._train(train, validation, None, generator)
         self._weigh_process(has_every_row=len(train) <= self.exact_rows)
@@ -90,6 +98,16 @@ class DEGPRegressor(RegressorMixin, Estimator):
             self.process_ = self.process_.conditioned(validation.to(device=self.device))
         self._score_held_out(fitted, validation)
         return self
+
+    @property
+    def target_transform_(self) -> Transform:
+        """The transform that makes the target Gaussian: `Identity()` or `Log()`."""
+        return self.units_.transform
+
+    @property
+    def target_scaling_(self) -> Standardiser:
+        """Mean and standard deviation of the transformed target."""
+        return self.units_.scaling
 
     @property
     def process_weight_(self) -> float:
@@ -100,23 +118,23 @@ class DEGPRegressor(RegressorMixin, Estimator):
         """The expected target; with its standard deviation, or the joint covariance of all rows, noise included."""
         if return_std and return_cov:
             raise RuntimeError("at most one of return_std and return_cov can be asked for")
+        predictive = self._predictive(X, joint=return_cov)
+        mean = self._array(predictive.mean)
         if return_cov:
-            joint = self._predictive(X, joint=True)
-            return self._original(joint.mean), self._covariance(joint)
-        predictive = self._predictive(X)
-        mean = self._original(predictive.mean)
-        return (mean, self._original_std(predictive.std)) if return_std else mean
+            return mean, self._array(predictive.covariances().movedim(0, -1))
+        return (mean, self._array(predictive.std)) if return_std else mean
 
     def predict_interval(
         self, X: Any, level: float | Sequence[float] | Array = 0.9, *, conformal: bool = False
     ) -> Array:
-        """Lower and upper ends (N, 2), or (N, C, 2): Gaussian, or conformal.
+        """Lower and upper ends (N, 2), or (N, C, 2): quantiles of the predictive distribution, or conformal.
 
         Args:
             level: the probability that an interval contains its target. L of them give (N, L, 2), or (N, C, L, 2), from
                 one evaluation; an interval lies inside those of higher levels.
-            conformal: mean ± q · std with q the quantile of standardised errors: of validation rows, or of the exact
-                process leaving one row out; `conformalize` takes unseen rows, for which coverage is guaranteed.
+            conformal: mean ± q · std, of the log if that is modelled, with q the quantile of standardised errors: of
+                validation rows, or of the exact process leaving one row out; `conformalize` takes unseen rows, for
+                which coverage is guaranteed.
         """
         levels = as_levels(level)
         predictive = self._predictive(X)
@@ -134,13 +152,13 @@ class DEGPRegressor(RegressorMixin, Estimator):
         seed = int(check_random_state(random_state).randint(2**31))
         generator = torch.Generator(self.device).manual_seed(seed)
         draws = self._predictive(X, joint=True).sample(n_samples, generator=generator)
-        return np.moveaxis(np.stack([self._original(draw) for draw in draws]), 0, -1)
+        return np.moveaxis(self._array(draws), 0, -1)
 
     def uncertainty(self, X: Any) -> Uncertainty:
         """Variances of each row: what more data would remove, what would remain, and their sum."""
         predictive = self._predictive(X)
         parts = (predictive.epistemic, predictive.aleatoric, predictive.total)
-        return Uncertainty(*(self._original_std(part.sqrt()) ** 2 for part in parts))
+        return Uncertainty(*map(self._array, parts))
 
     @torch.no_grad()
     def update(self, X: Any, y: Any) -> "DEGPRegressor":
@@ -152,12 +170,14 @@ class DEGPRegressor(RegressorMixin, Estimator):
         self.process_ = self.process_ and self.process_.conditioned(new)
         return self
 
-    def _predictive(self, inputs: Any, *, joint: bool = False) -> RegressionPredictive:
+    def _predictive(self, inputs: Any, *, joint: bool = False) -> TransformedPredictive:
+        """In the target's own units; `joint` keeps all covariances."""
         check_is_fitted(self)
-        return self._predictive_at(self._standardised(as_tensor(encode_inputs(self, inputs))), joint=joint)
+        served = self._predictive_at(self._standardised(as_tensor(encode_inputs(self, inputs))), joint=joint)
+        return self.units_.predictive(served)
 
     def _predictive_at(self, points: Tensor, *, joint: bool = False) -> RegressionPredictive:
-        """What is served: the ensemble, the exact process, or their average; `joint` keeps all covariances."""
+        """What is served, in standardised units: the ensemble, the exact process, or their average."""
         if self.process_ is None or self.process_weight_ == 0:
             return self._ensemble_predictive(points)
         process = self.process_.predictive(points.to(self.device), joint=joint)
@@ -170,6 +190,15 @@ class DEGPRegressor(RegressorMixin, Estimator):
         assert isinstance(predictive, RegressionPredictive)
         return predictive
 
+    def _choose_units(self, train: Batch, transforms: Sequence[Transform], generator: torch.Generator) -> Scales | None:
+        """Learns in which units the target is Gaussian; returns the scales of the features where they are known."""
+        rows = replace(train, inputs=self._standardised(train.inputs)).to(device=self.device)
+        candidates = [Units.fit(transform, train.targets, train.weights) for transform in transforms]
+        groups, D = self.embedding_.groups(self.preprocessing_.groups), self.embedding_.num_features
+        choice = choose_units(candidates, rows, D, self.config(), groups=groups, generator=generator)
+        self.units_ = choice.units
+        return choice.plain
+
     def _weigh_process(self, *, has_every_row: bool) -> None:
         if self.process_ is not None:
             rows = self.process_.rows
@@ -177,13 +206,23 @@ class DEGPRegressor(RegressorMixin, Estimator):
             self.process_ = self.process_.weighed_against(float(nll), has_every_row=has_every_row)
 
     def _score_held_out(self, fitted: Fitted, validation: Batch) -> None:
-        """The NLL and the standardised errors of rows that a prediction has not seen: validation, or leave-one-out."""
+        """The NLL and the standardised errors of rows that a prediction has not seen: validation, or leave-one-out.
+
+        The NLL is in units of `target_scaling_.std`.
+        """
         self.conformity_ = np.empty(0)
         if fitted.held_out is not None:
             self.conformity_ = self._conformity(fitted.held_out, validation.targets)
+            self.validation_nll_ += self._mean_log_slope(validation)
         elif self.process_ is not None:
             self.conformity_ = np.sort(self.process_.leave_one_out_scores().cpu().numpy())
             self.validation_nll_ = float(self.process_.leave_one_out_nll().mean())
+            self.validation_nll_ += self._mean_log_slope(self.process_.rows)
+
+    def _mean_log_slope(self, rows: Batch) -> float:
+        """What the transform adds to the NLL of standardised rows; 0 for the identity."""
+        slope = self.target_transform_.log_slope(self.target_scaling_.undo(rows.targets.double())).sum(1)
+        return float(weighted_mean(slope, rows.weights))
 
     def _conformity(self, predictive: Predictive, targets: Tensor) -> Array:
         """Sorted |y − m| / std of rows that were not trained on, the largest over a row's targets."""
@@ -191,13 +230,13 @@ class DEGPRegressor(RegressorMixin, Estimator):
         scores = ((targets.to(self.device) - predictive.mean).abs() / predictive.std).amax(1)
         return np.sort(scores.cpu().numpy())
 
-    def _interval(self, predictive: RegressionPredictive, level: float, conformal: bool) -> Array:
+    def _interval(self, predictive: TransformedPredictive, level: float, conformal: bool) -> Array:
         """The ends of one level, in original units."""
-        low, high = predictive.interval(level)
         if conformal:
-            half = torch.tensor(conformal_quantile(self.conformity_, level)).to(predictive.std) * predictive.std
-            low, high = predictive.mean - half, predictive.mean + half
-        return np.stack([self._original(low), self._original(high)], axis=-1)
+            low, high = predictive.around(torch.tensor(conformal_quantile(self.conformity_, level)))
+        else:
+            low, high = predictive.interval(level)
+        return np.stack([self._array(low), self._array(high)], axis=-1)
 
     def _checked(self, inputs: Array, y: Any) -> tuple[Array, Array]:
         """Inputs and targets as arrays, if they belong together."""
@@ -215,24 +254,12 @@ class DEGPRegressor(RegressorMixin, Estimator):
         X, y = self._checked(encode_inputs(self, X), y)
         return self._batch(Batch(as_tensor(X), as_tensor(y).reshape(len(y), -1)))
 
-    def _covariance(self, predictive: RegressionPredictive) -> Array:
-        q, scale = predictive.posterior, np.asarray(self.target_scaling_.std) ** 2
-        blocks = [
-            q.deviations[:, :, c].mT @ q.deviations[:, :, c] + torch.diag(q.diagonal[:, c] + predictive.aleatoric[:, c])
-            for c in range(q.mean.shape[1])
-        ]
-        covariance = np.stack([block.double().cpu().numpy() for block in blocks], axis=-1) * scale
-        return covariance[..., 0] if self.single_target_ else covariance
-
     def _batch(self, rows: Batch) -> Batch:
         """Rows in original units, standardised."""
-        inputs, targets = self._standardised(rows.inputs), self.target_scaling_.apply(rows.targets).float()
+        inputs, targets = self._standardised(rows.inputs), self.units_.apply(rows.targets).float()
         return replace(rows, inputs=inputs, targets=targets)
 
-    def _original(self, values: Tensor) -> Array:
-        array = self.target_scaling_.undo(values.double().cpu()).numpy()
-        return array[:, 0] if self.single_target_ else array
-
-    def _original_std(self, values: Tensor) -> Array:
-        array = self.target_scaling_.undo_std(values.double().cpu()).numpy()
-        return array[:, 0] if self.single_target_ else array
+    def _array(self, values: Tensor) -> Array:
+        """Of predictions, whose last axis is that of the targets."""
+        array = values.double().cpu().numpy()
+        return array[..., 0] if self.single_target_ else array

@@ -31,7 +31,9 @@ from degp.tabular.inputs import positional_names
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.process import Process
 from degp.tabular.targets import CLASSIFICATION, REGRESSION, Target
+from degp.tabular.units import Units
 from degp.training import Ending
+from degp.transforms import Identity, transform_named
 from degp.typing import Batch
 
 __all__ = ["restore", "state_of"]
@@ -89,6 +91,7 @@ def _metadata(estimator: Estimator) -> dict[str, Any]:
         "n_features": len(estimator.input_scaling_.mean),
         "feature_names": None if names is None else [str(name) for name in names],
         "n_targets": len(estimator.target_scaling_.mean) if is_regressor(estimator) else 1,
+        "target_transform": estimator.target_transform_.name if is_regressor(estimator) else None,
         "single_target": estimator.single_target_ if is_regressor(estimator) else True,
         "classes": None if is_regressor(estimator) else _classes_to_json(estimator.classes_),
         "scales": asdict(estimator.scales_),
@@ -179,7 +182,8 @@ def _restore_target(
     estimator.target_name_ = None if target is None else target.name
     if is_regressor(estimator):
         estimator.single_target_ = metadata["single_target"]
-        estimator.target_scaling_ = _scaling(parts, "target_scaling", metadata["n_targets"])
+        transform = transform_named(metadata.get("target_transform", Identity().name))  # once there was no other
+        estimator.units_ = Units(transform, _scaling(parts, "target_scaling", metadata["n_targets"]))
     elif target is not None and metadata["schema"] < 4:  # its classes are the places of the labels
         estimator.classes_ = np.array(target.labels)
     else:
