@@ -38,6 +38,7 @@ __all__ = [
     "Numbers",
     "export_ensemble",
     "exported_program",
+    "graph_entropy",
     "normal_draws",
     "run_onnx",
     "write_onnx",
@@ -274,8 +275,19 @@ class Classes(nn.Module):
             draws = mean + torch.einsum("sm,mnc->snc", self.z, deviations) + nugget.sqrt() * self.e
         each = torch.softmax(draws / self.temperature, dim=-1)
         probabilities = each.mean(0)
-        total, aleatoric = _entropy(probabilities), _entropy(each).mean(0)
+        total, aleatoric = graph_entropy(probabilities), graph_entropy(each).mean(0)
         return probabilities, total - aleatoric, aleatoric, total
+
+
+def graph_entropy(probabilities: Tensor) -> Tensor:
+    """−Σ p log p with 0 log 0 = 0, in operations that ONNX supports.
+
+    Example:
+        >>> graph_entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+        tensor([0.0000, 0.6931])
+    """
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
 def normal_draws(num_draws: int, M: int, C: int, *, dtype: torch.dtype, generator: torch.Generator | None) -> Draws:
@@ -329,12 +341,6 @@ def _is_groupable(members: Ensemble, stacked: nn.Module) -> bool:
     except NotGroupable:
         return False
     return True
-
-
-def _entropy(probabilities: Tensor) -> Tensor:
-    """−Σ p log p with 0 log 0 = 0, in operations that ONNX supports."""
-    tiny = torch.finfo(probabilities.dtype).tiny
-    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
 def _log_noise(likelihood: Likelihood) -> Float[Tensor, "*C"]:

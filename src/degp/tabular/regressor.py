@@ -18,6 +18,7 @@ from degp.tabular.conformal import as_levels, conformal_quantile
 from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
 from degp.tabular.fitting import Fitted
 from degp.tabular.inputs import encode_inputs
+from degp.tabular.process import Process
 from degp.tabular.weights import weighted_rows
 from degp.typing import Batch
 
@@ -44,7 +45,8 @@ class DEGPRegressor(RegressorMixin, Estimator):
         noise: "constant", or "input-dependent": an output of the network. Classifiers ignore it.
         class_weight: of classifiers: the weight of each class, by its label; "balanced" for inverse frequencies.
         exact_rows: rows that the exact process is conditioned on at most; it costs their third power. 0 serves the
-            ensemble alone. Classifiers, baselines and input-dependent noise ignore it.
+            ensemble alone. Classifiers of C > 2 classes take √(2/C) as many; baselines and regressors with
+            input-dependent noise ignore it.
         validation_fraction: share of the rows for early stopping and calibration, before the last steps on all rows;
             None holds out 15 % for classes, baselines and input-dependent noise, and nothing otherwise.
         steps: of the optimiser; by the preset and the number of rows if None.
@@ -61,6 +63,8 @@ class DEGPRegressor(RegressorMixin, Estimator):
         >>> model = DEGPRegressor(random_state=0).fit(X, y)
         >>> mean, std = model.predict(X, return_std=True)
     """
+
+    process_: Process | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -90,11 +94,6 @@ class DEGPRegressor(RegressorMixin, Estimator):
             self.process_ = self.process_.conditioned(validation.to(device=self.device))
         self._score_held_out(fitted, validation)
         return self
-
-    @property
-    def process_weight_(self) -> float:
-        """The weight of the exact process in the prediction, from 0 (the ensemble alone) to 1 (the process alone)."""
-        return 0.0 if self.process_ is None else self.process_.weight
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Array | tuple[Array, Array]:
         """The expected target; with its standard deviation, or the joint covariance of all rows, noise included."""
