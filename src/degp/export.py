@@ -144,7 +144,7 @@ DUALS = {"relu": _relu, "erf": _erf}
 
 
 class _Exact(nn.Module):
-    """Means (E, N, C) and variances (E, N) of exact processes at standardised points.        theory/exact.md (1), (2)"""
+    """Means (E, N, C) and variances (E, N) of E exact processes, at standardised points.        theory/exact.md"""
 
     def __init__(self, scales: Scales, processes: Sequence[ExactGP]) -> None:
         super().__init__()

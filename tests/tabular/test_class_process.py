@@ -1,4 +1,4 @@
-"""The exact processes of a table's classes: predictions, leave-one-out, temperature, and the mixture with an ensemble."""
+"""The exact processes of classes: predictions, leave-one-out, temperature, and the average with an ensemble."""
 
 from dataclasses import replace
 
@@ -121,8 +121,17 @@ def test_held_out_rows_decide_whether_it_is_averaged():
     assert process.is_worth_averaging(certain(new.targets, 1 / 3), new)
     assert process.is_worth_averaging(process.predictive(new.inputs), new)
     assert not process.is_worth_averaging(certain(new.targets, 0.99), new)
-    impossible = certain(new.targets, 0.0)
-    assert process.is_worth_averaging(impossible, new)
+    assert process.is_worth_averaging(certain(new.targets, 0.0), new)
+
+
+def test_held_out_rows_decide_by_their_weights():
+    """Rows of weight 0 have no say."""
+    process, new = ClassProcess.fit(SCALES, rows(100), 3).calibrated(), rows(100, seed=7)
+    ensemble, known = certain(new.targets, 0.99), torch.arange(100) < 50
+    lost = torch.where(known[:, None], ensemble.probabilities, torch.tensor([0.001, 0.001, 0.998]).double())
+    divided = replace(ensemble, probabilities=lost)
+    assert process.is_worth_averaging(divided, replace(new, weights=(~known).double()))
+    assert not process.is_worth_averaging(divided, replace(new, weights=known.double()))
 
 
 @pytest.mark.parametrize("weights", [None, torch.linspace(0.5, 2, 12, dtype=torch.float64)])

@@ -102,8 +102,8 @@ class ClassProcess:
 
     def is_worth_averaging(self, ensemble: ClassPredictive, rows: Batch) -> bool:
         """Whether on rows that neither has seen its NLL is at most one standard error above the ensemble's."""
-        both = (self.predictive(rows.inputs), ensemble)
-        return first_within_one_error(torch.stack([_nll(each, rows) for each in both])) == 0
+        nll = torch.stack([_nll(each, rows) for each in (self.predictive(rows.inputs), ensemble)])
+        return first_within_one_error(nll if rows.weights is None else nll * rows.weights) == 0
 
     def generator(self) -> torch.Generator:
         """Of the draws behind every prediction, which all points share."""
