@@ -69,6 +69,21 @@ def gp_regression(gram, cross, gram_new, targets, noise_variance):
     return cross.T @ inverse @ targets.double(), gram_new - cross.T @ inverse @ cross, evidence
 
 
+def class_moments(gram, cross, variances, labels, num_classes, weights=None, prior_mean=None):
+    """Mean and variance (K, C) of the Gaussian process of each class, given log-normal matches of Gamma variates."""
+    weights = torch.ones(len(labels), dtype=torch.float64) if weights is None else weights.double()
+    means, spreads = [], []
+    for c in range(num_classes):
+        alpha = [0.03 + (1.0 if int(label) == c else 0.0) for label in labels]
+        noise = torch.tensor([math.log(1 + 1 / a) for a in alpha], dtype=torch.float64)
+        targets = torch.tensor([math.log(a) for a in alpha], dtype=torch.float64) - noise / 2
+        centre = (weights * targets).sum() / weights.sum() if prior_mean is None else prior_mean[c]
+        inverse = torch.linalg.inv(gram + torch.diag(noise / weights))
+        means.append(centre + cross @ inverse @ (targets - centre))
+        spreads.append(variances - (cross @ inverse @ cross.mT).diagonal())
+    return torch.stack(means, 1), torch.stack(spreads, 1)
+
+
 def dual(activation, left, right, cross, half_width=9.0, cells=1500):
     """E[φ(u) φ(v)] for (u, v) ~ N(0, [[left, cross], [cross, right]]), by the midpoint rule on a grid."""
     step = 2 * half_width / cells

@@ -150,6 +150,18 @@ def test_several_targets_in_double_precision(tmp_path):
     np.testing.assert_allclose(outputs["total"], spread.total, rtol=2e-4)  # the exact variance is a small difference
 
 
+def test_the_graph_of_a_classifier_has_its_exact_processes():
+    X, y = table()
+    model = DEGPClassifier(**QUICK).fit(X, np.digitize(y, [95, 110]))
+    assert model.process_weight_ == 0.5
+    with torch.no_grad():
+        outputs = [part.numpy() for part in _graph(model).double().eval()(torch.tensor(X))]
+    spread = model.uncertainty(X)
+    np.testing.assert_allclose(outputs[0], model.predict_proba(X), atol=1e-9)
+    for part, values in zip(PARTS, outputs[1:], strict=True):
+        np.testing.assert_allclose(values, getattr(spread, part), atol=1e-9)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["degp", "de"])
 def test_an_exported_classifier_predicts_its_probabilities(method, tmp_path):
@@ -157,6 +169,7 @@ def test_an_exported_classifier_predicts_its_probabilities(method, tmp_path):
     X, y = table()
     frame, labels = pandas.DataFrame(X, columns=["a", "b", "c"]), np.array(["low", "middle", "top"])
     model = DEGPClassifier(**QUICK, method=method).fit(frame, labels[np.digitize(y, [95, 110])])
+    assert (model.process_weight_ > 0) == (method == "degp")
     path = export_onnx(model, tmp_path / "model.onnx")
     outputs, spread = run_onnx(path, X), model.uncertainty(frame)
     assert tuple(outputs) == CLASSES

@@ -20,6 +20,7 @@ __all__ = [
     "calibrated_nll",
     "first_within_one_error",
     "golden_section",
+    "likely_temperature",
     "smoothed_nll",
     "smoothed_nll_by_point",
     "weighted_mean",
@@ -81,7 +82,7 @@ def calibrate_cautiously(
     """As `calibrate`, but a few validation points change little. N is the sum of the weights.
 
         noise:        log c = max { t ≤ 0 : N (nll(t) − min nll) ≤ DOUBT²/2 }    where the minimum is at t < 0
-        temperature:  log c = argmin N nll(t) + ½ t² / TEMPERATURE_SPREAD²
+        temperature:  as in `likely_temperature`
 
     The same points have selected the epoch, so their errors are optimistic; the noise learned in training is the better
     estimate unless there are many of them. A noise variance that must rise rises at once.
@@ -96,13 +97,30 @@ def calibrate_cautiously(
     _check(method, outputs, targets, weights)
     nll = _nll_by_log_factor(method, outputs, targets, weights)
     if not _is_regression(method, outputs):
-        doubt = 0.5 / TEMPERATURE_SPREAD**2 / _count(targets, weights)
-        return _widen(method, _minimum(lambda t: nll(t) + doubt * t**2, is_noise=False))
+        return _widen(method, math.log(likely_temperature(nll, _count(targets, weights))))
     best = _minimum(nll, is_noise=True)
     if best < 0:
         allowed = nll(best) + DOUBT**2 / 2 / _count(targets, weights)
         best = _largest(lambda t: nll(t) <= allowed, best, 0.0)
     return _widen(method, best)
+
+
+def likely_temperature(nll: Callable[[float], float], count: float) -> float:
+    """The factor on a temperature that is most likely under a log-normal prior.
+
+    log c = argmin N nll(t) + ½ t² / TEMPERATURE_SPREAD²
+
+    Args:
+        nll: the mean NLL of the points by the logarithm t of the factor.
+        count: N, how many observations the points count for.
+
+    Example:
+        >>> few, many = (likely_temperature(lambda t: (t - 1) ** 2, count) for count in (1, 1000))
+        >>> round(few, 2), round(many, 2)
+        (1.4, 2.71)
+    """
+    doubt = 0.5 / TEMPERATURE_SPREAD**2 / count
+    return math.exp(_minimum(lambda t: nll(t) + doubt * t**2, is_noise=False))
 
 
 def first_within_one_error(nll: Float[Tensor, "V N"]) -> int:

@@ -10,6 +10,7 @@ estimator's own draws of the function stored in the graph.
 import copy
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,11 @@ from torch import Tensor, nn
 import degp
 from degp.data.standardise import Standardiser
 from degp.ensemble import Ensemble
-from degp.graph import CLASSES, NUMBERS, Classes, Numbers, normal_draws, run_onnx, write_onnx
+from degp.graph import CLASSES, NUMBERS, Classes, Numbers, graph_entropy, normal_draws, run_onnx, write_onnx
+from degp.priors.evidence import Scales
+from degp.priors.exact import ExactGP
 from degp.runtime.execution import grouped_program, is_groupable
+from degp.tabular.class_process import ClassProcess
 from degp.tabular.classifier import DEGPClassifier
 from degp.tabular.embedding import Embedding
 from degp.tabular.preprocessing import EncodedRows
@@ -141,23 +145,23 @@ DUALS = {"relu": _relu, "erf": _erf}
 
 
 class _Exact(nn.Module):
-    """Mean and variance of the exact process, for standardised points.        theory/exact.md (1), (2)"""
+    """Means (E, N, C) and variances (E, N) of E exact processes, at standardised points.        theory/exact.md"""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, scales: Scales, processes: Sequence[ExactGP]) -> None:
         super().__init__()
-        exact, self.scales = process.exact, process.scales
-        identity = torch.eye(len(exact.root), dtype=torch.float64, device=exact.root.device)
-        whitener = torch.linalg.solve_triangular(exact.root, identity, upper=False)  # L⁻¹
+        self.scales, roots = scales, torch.stack([exact.root for exact in processes])
+        identity = torch.eye(roots.shape[1], dtype=torch.float64, device=roots.device)
+        whitener = torch.linalg.solve_triangular(roots, identity, upper=False)  # L⁻¹
         # not buffers: they stay in float64 where the networks are exported in float32
-        self.relevance = torch.tensor(self.scales.relevance, dtype=torch.float64)
-        self.inputs, self.whitener = exact.inputs.double().cpu(), whitener.cpu()
-        self.targets = (whitener @ exact.targets).cpu()
+        self.relevance = torch.tensor(scales.relevance, dtype=torch.float64)
+        self.inputs, self.whitener = processes[0].inputs.double().cpu(), whitener.cpu()
+        self.targets = (whitener @ torch.stack([exact.targets for exact in processes])).cpu()
 
     def forward(self, points: Tensor) -> tuple[Tensor, Tensor]:
         dual = DUALS[self.scales.activation]
         cross, variance = self.scales.cross_gram(points.double() * self.relevance, self.inputs, dual)
         explained = cross @ self.whitener.mT
-        return explained @ self.targets, (variance - explained.square().sum(1)).clamp_min(0.0)[:, None]
+        return explained @ self.targets, (variance - explained.square().sum(2)).clamp_min(0.0)
 
 
 class _Served(nn.Module):
@@ -165,15 +169,35 @@ class _Served(nn.Module):
 
     def __init__(self, process: Process) -> None:
         super().__init__()
-        self.exact, self.weight, self.noise = _Exact(process), process.weight, process.scales.noise_variance
+        self.exact, self.weight = _Exact(process.scales, [process.exact]), process.weight
+        self.noise = process.scales.noise_variance
 
     def forward(self, points: Tensor, mean: Tensor, epistemic: Tensor, aleatoric: Tensor) -> tuple[Tensor, ...]:
         w = self.weight
-        own_mean, own_variance = self.exact(points)
+        (own_mean,), (own_variance,) = self.exact(points)
         difference = own_mean - mean
-        widened = (1 - w) * epistemic + w * own_variance + w * (1 - w) * difference.square()
+        widened = (1 - w) * epistemic + w * own_variance[:, None] + w * (1 - w) * difference.square()
         results = (mean + w * difference, widened, (1 - w) * aleatoric + w * self.noise)
         return tuple(result.to(mean.dtype) for result in results)
+
+
+class _ServedClasses(nn.Module):
+    """The mixture of the ensemble and the exact processes of the classes.        theory/exact.md (8)"""
+
+    def __init__(self, process: ClassProcess) -> None:
+        super().__init__()
+        self.exact, self.prior_mean = _Exact(process.scales, process.exact), process.prior_mean.cpu()
+        self.weight, self.temperature, C = process.weight, process.temperature, process.num_classes
+        self.draws = normal_draws(NUM_DRAWS, 0, C, dtype=torch.float64, generator=process.generator())[1].cpu()
+
+    def forward(self, points: Tensor, probabilities: Tensor, aleatoric: Tensor) -> tuple[Tensor, ...]:
+        w = self.weight
+        mean, variance = self.exact(points)
+        functions = self.prior_mean + mean.squeeze(2).mT + variance.mT.sqrt() * self.draws
+        each = torch.softmax(functions / self.temperature, dim=-1)
+        mixture = (1 - w) * probabilities.double() + w * each.mean(0)
+        total, expected = graph_entropy(mixture), (1 - w) * aleatoric.double() + w * graph_entropy(each).mean(0)
+        return tuple(result.to(probabilities.dtype) for result in (mixture, total - expected, expected, total))
 
 
 class _Regression(nn.Module):
@@ -207,9 +231,13 @@ class _Classification(nn.Module):
         generator = torch.Generator(estimator.device).manual_seed(estimator.seed_)
         draws = normal_draws(NUM_DRAWS, M, C, dtype=torch.float64, generator=generator)
         self.classes = Classes(estimator.method_, draws, estimator.coefficients_)
+        self.served = None if estimator.process_ is None else _ServedClasses(estimator.process_)
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
-        return self.classes(self.members(features))
+        probabilities, epistemic, aleatoric, total = self.classes(self.members(features))
+        if self.served is None:
+            return probabilities, epistemic, aleatoric, total
+        return self.served(self.members.scaled(features), probabilities, aleatoric)
 
 
 def _metadata(estimator: Estimator) -> dict[str, str]:

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from degp.sklearn import DEGPClassifier, DEGPRegressor
+from degp.tabular.estimator import as_tensor
 from degp.tabular.model import validation_nll
 from degp.training import CheckpointError, loop
 from degp.transforms import Identity, Log
@@ -277,6 +278,18 @@ def test_classifier_probabilities_and_uncertainty():
     uncertainty = model.uncertainty(test)
     np.testing.assert_allclose(uncertainty.epistemic + uncertainty.aleatoric, uncertainty.total, atol=1e-5)
     np.testing.assert_array_equal(model.predict_proba(test), model.predict_proba(test))
+
+
+def test_small_tables_of_classes_are_predicted_by_the_exact_processes_too():
+    X, y = make_moons(120, noise=0.3, random_state=0)
+    model = DEGPClassifier(**TINY).fit(X, y)
+    assert model.process_weight_ == 0.5 and len(model.process_.rows) == 120
+    probabilities, points = model.predict_proba(X), model._standardised(as_tensor(X))
+    process = model.process_.predictive(points).probabilities.numpy()
+    model.process_ = None
+    np.testing.assert_allclose(probabilities, (model.predict_proba(X) + process) / 2, atol=1e-12)
+    assert DEGPClassifier(**TINY | {"exact_rows": 0}).fit(X, y).process_weight_ == 0
+    assert DEGPClassifier(**TINY, method="de").fit(X, y).process_weight_ == 0
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """The prior of a table: embedded numbers where leave-one-out asks for them, and every candidate on the same rows."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -69,7 +71,7 @@ def test_classes_have_a_prior_of_the_features_alone():
     rows, groups = embedded(smooth)
     classes = Batch(rows.inputs[:, :2], (rows.targets[:, 0] > 0).long())
     choice = choose_prior(classes, 2, 2, CONFIG, groups=groups[:2], generator=seeded())
-    assert choice.process is None and len(choice.scales.relevance) == 2
+    assert len(choice.process.scales.relevance) == len(choice.scales.relevance) == 2
 
 
 @pytest.mark.parametrize("num_classes", [None, 2])
@@ -152,3 +154,15 @@ def test_the_scales_of_the_chosen_units_are_reused():
     fresh = choose_prior(rows, 2, None, CONFIG, groups=[0, 1], generator=seeded())
     known = choose_prior(rows, 2, None, CONFIG, groups=[0, 1], generator=seeded(), plain=choice.plain)
     assert choice.plain is not None and fresh.scales == known.scales
+
+
+@pytest.mark.parametrize("num_classes, count", [(2, 40), (8, 20)])
+def test_the_processes_of_all_classes_together_have_bounded_roots(num_classes, count):
+    rows = Batch(normal(60, 2), torch.arange(60) % num_classes)
+    config, generator = TableConfig(hidden_layers=(8,), exact_rows=40), seeded()
+    choice = choose_prior(rows, 2, num_classes, config, groups=(0, 1), generator=generator)
+    assert len(choice.process.rows) == count
+    without = seeded()
+    alone = choose_prior(rows, 2, num_classes, replace(config, exact_rows=0), groups=(0, 1), generator=without)
+    assert alone.process is None and alone.scales == choice.scales
+    assert torch.equal(generator.get_state(), without.get_state())  # members are the same with a process and without

@@ -7,7 +7,7 @@ The graph takes any number of points. Its outputs are those of `predict`: `mean`
 `aleatoric`, `total`; the draws of the function that probabilities need are stored in it.
 """
 
-from degp.graph.distributions import CLASSES, NUMBERS, Classes, Numbers, normal_draws
+from degp.graph.distributions import CLASSES, NUMBERS, Classes, Numbers, graph_entropy, normal_draws
 from degp.graph.ensembles import export_ensemble, exported_program
 from degp.graph.writing import run_onnx, write_onnx
 
@@ -18,6 +18,7 @@ __all__ = [
     "Numbers",
     "export_ensemble",
     "exported_program",
+    "graph_entropy",
     "normal_draws",
     "run_onnx",
     "write_onnx",

@@ -8,7 +8,7 @@ from degp.gaussian import Coefficients
 from degp.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.methods import Method
 
-__all__ = ["CLASSES", "NUMBERS", "Classes", "Draws", "Numbers", "normal_draws"]
+__all__ = ["CLASSES", "NUMBERS", "Classes", "Draws", "Numbers", "graph_entropy", "normal_draws"]
 
 NUMBERS = ("mean", "epistemic", "aleatoric", "total")
 CLASSES = ("probabilities", "epistemic", "aleatoric", "total")
@@ -103,7 +103,7 @@ class Classes(nn.Module):
             draws = mean + torch.einsum("sm,mnc->snc", self.z, deviations) + nugget.sqrt() * self.e
         each = torch.softmax(draws / self.temperature, dim=-1)
         probabilities = _mean(each)
-        total, aleatoric = _entropy(probabilities), _mean(_entropy(each))
+        total, aleatoric = graph_entropy(probabilities), _mean(graph_entropy(each))
         return probabilities, total - aleatoric, aleatoric, total
 
 
@@ -120,16 +120,21 @@ def normal_draws(num_draws: int, M: int, C: int, *, dtype: torch.dtype, generato
     return normal[:, :M], normal[:, None, M:]
 
 
+def graph_entropy(probabilities: Tensor) -> Tensor:
+    """−Σ p log p with 0 log 0 = 0, in operations that ONNX supports.
+
+    Example:
+        >>> graph_entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+        tensor([0.0000, 0.6931])
+    """
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
+
+
 def _mean(draws: Float[Tensor, "S *rest"]) -> Float[Tensor, "*rest"]:
     """The mean, and that of what is left: onnxruntime adds up one draw after another, and loses digits."""
     mean = draws.mean(0)
     return mean + (draws - mean).mean(0)
-
-
-def _entropy(probabilities: Tensor) -> Tensor:
-    """−Σ p log p with 0 log 0 = 0, in operations that ONNX supports."""
-    tiny = torch.finfo(probabilities.dtype).tiny
-    return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)
 
 
 def _log_noise(likelihood: Likelihood) -> Float[Tensor, "*C"]:

@@ -8,8 +8,10 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_X_y
+from torch import Tensor
 
 from degp.predictive import ClassPredictive, Predictive
+from degp.tabular.class_process import ClassProcess
 from degp.tabular.conformal import as_levels, conformal_quantile, mass_above, probable_set
 from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
 from degp.tabular.inputs import encode_inputs
@@ -22,10 +24,15 @@ __all__ = ["DEGPClassifier"]
 class DEGPClassifier(ClassifierMixin, Estimator):
     """A classifier with calibrated probabilities and the uncertainty behind them; arguments as in `DEGPRegressor`.
 
+    Its probabilities are the average of those of the ensemble and of an exact Gaussian process per class, at the
+    temperature that leave-one-out prediction prefers, unless held-out rows are clearly against the process.
+
     Example:
         >>> model = DEGPClassifier(random_state=0).fit(X, y)
         >>> model.predict_proba(X), model.uncertainty(X).epistemic
     """
+
+    process_: ClassProcess | None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DEGPClassifier":
         """Trains on rows X (N, D) and their classes y (N,), of any type.
@@ -42,10 +49,10 @@ class DEGPClassifier(ClassifierMixin, Estimator):
         self._weigh_features(self._batch(train), len(self.classes_), generator)
         train, validation = (self._batch(rows) for rows in (train, validation))
         fitted = self._train(train, validation, len(self.classes_), generator)
-        self.process_ = None
         self.conformity_ = np.empty(0)
         if fitted.held_out is not None:
-            self.conformity_ = self._conformity(fitted.held_out, validation.targets.numpy())
+            served = self._weigh_process(fitted.held_out, validation.to(device=self.device))
+            self.conformity_ = self._conformity(served, validation.targets.numpy())
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -94,6 +101,24 @@ class DEGPClassifier(ClassifierMixin, Estimator):
         predictive = self._class_predictive(X)
         parts = (predictive.epistemic, predictive.aleatoric, predictive.total)
         return Uncertainty(*(part.double().cpu().numpy() for part in parts))
+
+    def _predictive_at(self, points: Tensor) -> ClassPredictive:
+        """What is served: the ensemble, or its average with the exact process."""
+        ensemble = super()._predictive_at(points)
+        assert isinstance(ensemble, ClassPredictive)
+        if self.process_ is None:
+            return ensemble
+        return self.process_.averaged(ensemble, self.process_.predictive(points.to(self.device)))
+
+    def _weigh_process(self, ensemble: Predictive, held_out: Batch) -> ClassPredictive:
+        """Leaves the process out or takes the held-out rows into it; the prediction of these rows before that."""
+        assert isinstance(ensemble, ClassPredictive)
+        if self.process_ is None or not self.process_.is_worth_averaging(ensemble, held_out):
+            self.process_ = None
+            return ensemble
+        served = self.process_.averaged(ensemble, self.process_.predictive(held_out.inputs))
+        self.process_ = self.process_.conditioned(held_out)
+        return served
 
     def _batch(self, rows: Batch) -> Batch:
         """Rows in original units, standardised."""

@@ -22,6 +22,7 @@ from degp.prediction import predict
 from degp.predictive import Predictive
 from degp.priors.evidence import Scales
 from degp.runtime.distributed import Mesh, current
+from degp.tabular.class_process import ClassProcess
 from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import (
     CHECKPOINT_SECONDS,
@@ -71,7 +72,7 @@ class Estimator(BaseEstimator):
 
     embedding_: Embedding
     input_scaling_: Standardiser
-    process_: Process | None
+    process_: Process | ClassProcess | None
     preprocessing_: Preprocessing
     target_name_: str | None
     conformity_: Array
@@ -125,6 +126,11 @@ class Estimator(BaseEstimator):
     def likelihood_(self) -> Likelihood:
         """p(y | f) of the fitted method, in standardised units."""
         return self.method_.likelihood
+
+    @property
+    def process_weight_(self) -> float:
+        """The weight of the exact process in the prediction, from 0 (the ensemble alone) to 1 (the process alone)."""
+        return 0.0 if self.process_ is None else self.process_.weight
 
     @property
     def relevance_(self) -> Array:

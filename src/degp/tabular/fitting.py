@@ -61,7 +61,7 @@ class TableConfig:
         epsilon: λ and jitter of DE-GP, as a share of the mean variance.
         noise: "constant" or "input-dependent", for real targets.
         learning_rate: of Adam, at first; it falls to zero by a cosine.
-        exact_rows: tables of up to this many rows are also predicted by the exact process, for real targets.
+        exact_rows: of the exact process, which also predicts.
     """
 
     method: Kind = Kind.DEGP

@@ -11,6 +11,7 @@ from torch import Tensor
 from degp.methods import Kind
 from degp.priors.evidence import Scales, most_likely_scales
 from degp.priors.labels import as_real
+from degp.tabular.class_process import ClassProcess
 from degp.tabular.fitting import CONSTANT, TableConfig
 from degp.tabular.process import Process, best_process, processes
 from degp.tabular.units import Units
@@ -42,11 +43,11 @@ class PriorChoice:
 
     Attributes:
         scales: of the members' prior; one relevance for each of the inputs that are used, which are the first ones.
-        process: of real targets under DE-GP.
+        process: under DE-GP.
     """
 
     scales: Scales
-    process: Process | None
+    process: Process | ClassProcess | None
 
 
 def choose_units(
@@ -112,7 +113,7 @@ def choose_prior(
     evidence = _Evidence(rows, num_classes, len(config.hidden_layers), groups, generator, generator.get_state())
     plain = plain or evidence.plain(num_features)
     if num_classes is not None:
-        return PriorChoice(plain, None)
+        return PriorChoice(plain, _class_process(plain, rows, num_features, num_classes, config, generator))
     order = torch.randperm(len(rows), generator=generator, device=generator.device)
     shuffled = rows[order[: max(config.exact_rows, COMPARED_ROWS)].to(rows.inputs.device)]
     candidates = [plain]
@@ -120,7 +121,7 @@ def choose_prior(
     if len(embedded) > num_features and not evidence.is_scarce_for(embedded):
         candidates.append(evidence.scales("relu", embedded))
     scales = evidence.refined(_worthwhile(candidates, shuffled[:COMPARED_ROWS]))
-    if not _has_process(config):
+    if not _has_process(config) or config.noise != CONSTANT:
         return PriorChoice(scales, None)
     has_every_row = len(rows) <= config.exact_rows
     others = evidence.smooth(scales)
@@ -231,7 +232,20 @@ def _is_worthwhile(gain: Float[Tensor, "N"]) -> bool:
 
 
 def _has_process(config: TableConfig) -> bool:
-    return config.noise == CONSTANT and config.method is Kind.DEGP and config.exact_rows > 0
+    return config.method is Kind.DEGP and config.exact_rows > 0
+
+
+def _class_process(
+    scales: Scales, rows: Batch, num_features: int, num_classes: int, config: TableConfig, generator: torch.Generator
+) -> ClassProcess | None:
+    """Of as many rows as keep its C roots as large as two of `exact_rows` rows; the generator stays as it is."""
+    if not _has_process(config):
+        return None
+    most = max(2, int(config.exact_rows * (2 / num_classes) ** 0.5))
+    if len(rows) > most:
+        order = torch.randperm(len(rows), generator=generator.clone_state(), device=generator.device)
+        rows = rows[order[:most].to(rows.inputs.device)]
+    return ClassProcess.fit(scales, replace(rows, inputs=rows.inputs[:, :num_features]), num_classes).calibrated()
 
 
 def _as_real(rows: Batch, num_classes: int | None) -> Float[Tensor, "N C"]:

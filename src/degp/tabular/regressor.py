@@ -21,6 +21,7 @@ from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
 from degp.tabular.fitting import Fitted
 from degp.tabular.inputs import encode_inputs
 from degp.tabular.prior_choice import choose_units
+from degp.tabular.process import Process
 from degp.tabular.units import Units, candidate_transforms
 from degp.tabular.weights import weighted_rows
 from degp.transforms import Transform
@@ -52,7 +53,8 @@ class DEGPRegressor(RegressorMixin, Estimator):
         noise: "constant", or "input-dependent": an output of the network. Classifiers ignore it.
         class_weight: of classifiers: the weight of each class, by its label; "balanced" for inverse frequencies.
         exact_rows: rows that the exact process is conditioned on at most; it costs their third power. 0 serves the
-            ensemble alone. Classifiers, baselines and input-dependent noise ignore it.
+            ensemble alone. Classifiers of C > 2 classes take √(2/C) as many; baselines and regressors with
+            input-dependent noise ignore it.
         validation_fraction: share of the rows for early stopping and calibration, before the last steps on all rows;
             None holds out 15 % for classes, baselines and input-dependent noise, and nothing otherwise.
         steps: of the optimiser; by the preset and the number of rows if None.
@@ -69,6 +71,8 @@ class DEGPRegressor(RegressorMixin, Estimator):
         >>> model = DEGPRegressor(random_state=0).fit(X, y)
         >>> mean, std = model.predict(X, return_std=True)
     """
+
+    process_: Process | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -108,11 +112,6 @@ class DEGPRegressor(RegressorMixin, Estimator):
     def target_scaling_(self) -> Standardiser:
         """Mean and standard deviation of the transformed target."""
         return self.units_.scaling
-
-    @property
-    def process_weight_(self) -> float:
-        """The weight of the exact process in the prediction, from 0 (the ensemble alone) to 1 (the process alone)."""
-        return 0.0 if self.process_ is None else self.process_.weight
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Array | tuple[Array, Array]:
         """The expected target; with its standard deviation, or the joint covariance of all rows, noise included."""

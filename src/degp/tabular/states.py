@@ -7,7 +7,7 @@ and before 4 an estimator did not know the preprocessing of its table, nor a cla
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from degp.gaussian import Coefficients
 from degp.likelihoods import Gaussian
 from degp.priors.evidence import Scales
 from degp.runtime.files import misfit
+from degp.tabular.class_process import ClassProcess
 from degp.tabular.columns import PlainColumn
 from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import likelihood_for, method_for, network_for
@@ -225,27 +226,38 @@ def _scales(metadata: Mapping[str, Any], parameters: Mapping[str, Any]) -> Scale
     return Scales(**metadata["scales"] | {"relevance": tuple(metadata["scales"]["relevance"])})
 
 
-def _process_record(process: Process | None) -> dict[str, Any] | None:
-    return None if process is None else {"scales": asdict(process.scales), "weight": process.weight}
+def _process_record(process: Process | ClassProcess | None) -> dict[str, Any] | None:
+    if process is None:
+        return None
+    record = {"scales": asdict(process.scales), "weight": process.weight}
+    return record | ({"temperature": process.temperature} if isinstance(process, ClassProcess) else {})
 
 
-def _process_tensors(process: Process) -> dict[str, Tensor]:
+def _process_tensors(process: Process | ClassProcess) -> dict[str, Tensor]:
     """The rows that the process is conditioned on; its root is computed again."""
     weights = {} if process.rows.weights is None else {"weights": process.rows.weights}
     return {"inputs": process.rows.inputs, "targets": process.rows.targets, **weights}
 
 
-def _process(metadata: Mapping[str, Any], parts: Mapping[str, Mapping[str, Tensor]], device: str) -> Process | None:
+def _process(
+    metadata: Mapping[str, Any], parts: Mapping[str, Mapping[str, Tensor]], device: str
+) -> Process | ClassProcess | None:
     record = metadata.get("process")
     if record is None:
         return None
     scales = Scales(**record["scales"] | {"relevance": tuple(record["scales"]["relevance"])})
     saved, N = parts.get("process", {}), len(parts.get("process", {}).get("targets", ()))
-    expected = {"inputs": torch.empty(N, metadata["n_features"]), "targets": torch.empty(N, metadata["n_targets"])}
+    num_classes = None if metadata["classes"] is None else len(metadata["classes"]["values"])
+    form = (N, metadata["n_targets"]) if num_classes is None else (N,)
+    targets = torch.empty(form, dtype=torch.float32 if num_classes is None else torch.int64)
+    expected = {"inputs": torch.empty(N, metadata["n_features"]), "targets": targets}
     if "weights" in saved:
         expected["weights"] = torch.empty(N, dtype=saved["weights"].dtype)
     _check_forms("process", expected, saved)
-    return Process.fit(scales, _rows(saved).to(device=device), record["weight"])
+    rows = _rows(saved).to(device=device)
+    if num_classes is None:
+        return Process.fit(scales, rows, record["weight"])
+    return replace(ClassProcess.fit(scales, rows, num_classes, record["temperature"]), weight=record["weight"])
 
 
 def _rows(tensors: Mapping[str, Tensor]) -> Batch:
