@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the pages describe this tree, installed or not
 
 import results_pages
-from reference_pages import escaped, write_command_line, write_index, write_pages
+from reference_pages import escaped, without_step, write_command_line, write_index, write_pages
 
 import degp
 from degp.methods import Kind
@@ -72,6 +72,7 @@ napoleon_use_ivar = True
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # furo's own underlines the names of modules
 html_title = "degp"
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
@@ -127,6 +128,8 @@ def as_restructured_text(app: Sphinx, what: str, name: str, obj: object, options
 
     Indented paragraphs are code or formulas, kept as they are.
     """
+    if what == "module":
+        lines[:1] = [without_step(lines[0])]
     blocks = _indented_paragraphs(lines)
     text = [
         line if k in blocks or line.lstrip().startswith((":", "..")) else escaped(line) for k, line in enumerate(lines)
