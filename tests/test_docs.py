@@ -157,6 +157,40 @@ def test_links_of_results_lead_to_pages_of_the_site_or_to_figures(origin):
     assert all(target.endswith(".png") for target in outside)
 
 
+def prose(text: str) -> str:
+    """The words of a page, without code, directives, marks and addresses; a formula counts as one word."""
+    without = re.compile(
+        r"\A---\n.*?^---$|^(?P<fence>`{3,}|:{3,}).*?^(?P=fence)\s*?$|<!--.*?-->", re.DOTALL | re.MULTILINE
+    )
+    formula = re.compile(r"\$\$.*?\$\$|\$[^$\n]+(?:\n[^$\n]+)?\$", re.DOTALL)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", formula.sub("formula", without.sub("", text)))
+
+
+def long_passages(text: str) -> list[str]:
+    """Paragraphs and list items of 80 words or more, and table cells of ten or more."""
+    blocks = [block.strip() for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose(text))]
+    tables = [block for block in blocks if block.startswith("|")]
+    cells = [cell for table in tables for row in table.splitlines() for cell in row.split("|")]
+    paragraphs = [block for block in blocks if block not in tables]
+    return [b for b in paragraphs if len(b.split()) >= 80] + [c.strip() for c in cells if len(c.split()) >= 10]
+
+
+@pytest.mark.parametrize("page", MARKDOWN)
+def test_paragraphs_and_cells_are_short(page):
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    if page == "experiments/README.md":  # names of settings, such as "DE-GP, α = 0.003, 32 context images", are long
+        text = re.sub(r"<!-- begin shift\.(\w+) -->.*?<!-- end shift\.\1 -->", "", text, flags=re.DOTALL)
+    assert not long_passages(text)
+
+
+def test_long_paragraphs_and_cells_are_found():
+    words = ["word"] * 80
+    assert long_passages(f"# A\n\n{' '.join(words)}\n") and not long_passages(" ".join(words[1:]))
+    assert long_passages(f"- short\n- {' '.join(words)}\n") and not long_passages(f"```text\n{' '.join(words)}\n```\n")
+    assert long_passages(f"| a | {' '.join(words[:10])} |\n") == [" ".join(words[:10])]
+    assert not long_passages(f"| a | {' '.join(words[:9])} | $a + b + c + d + e + f$ |\n")
+
+
 @pytest.mark.parametrize("page", [name for name in MARKDOWN if name != "CHANGELOG.md"])  # which has old names too
 def test_names_on_the_page_exist(page):
     for name in set(NAME.findall((PROJECT / page).read_text(encoding="utf-8"))):
