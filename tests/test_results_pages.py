@@ -52,7 +52,7 @@ def ratios(name, *words):
 
 def test_costs_of_a_step():
     claimed(
-        "A training step of DE-GP costs 1.1 to 2 times a step of the plain ensemble, and more for the smallest networks",
+        "A training step of DE-GP costs 1.1 to 2 times a step of the plain ensemble, and more for the smallest",
         (PROJECT / "docs" / "faq.md").read_text(encoding="utf-8"),
     )
     usual = ratios("steps") + ratios("images", "ResNet")
