@@ -66,21 +66,6 @@ def tags(page: str) -> list[int]:
     return [int(number) for number in TAG.findall((DOCS / "theory" / f"{page}.md").read_text(encoding="utf-8"))]
 
 
-def test_commands_and_options_of_the_page_exist():
-    typer = pytest.importorskip("typer")
-    from degp.cli import app
-
-    commands = typer.main.get_command(app).commands
-    text = (PROJECT / COMMANDS).read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    lines += re.findall(r"`(degp [^`]+)`", text)
-    used = [line.split() for line in lines if line.startswith("degp ") and line.split()[1].islower()]
-    assert len(used) >= 4
-    for _, name, *words in used:
-        known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
-        assert {word for word in words if word.startswith("--")} <= known, name
-
-
 @pytest.mark.parametrize("page", EXECUTED)
 def test_code_on_the_page_runs(page, tmp_path, monkeypatch):
     """All blocks of a page, in order, in one namespace; a traceback names the page's own lines."""
