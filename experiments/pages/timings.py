@@ -9,7 +9,7 @@ import numpy as np
 from degp.report import load_results
 from experiments.pages.stored import table, where
 
-__all__ = ["longest_fit", "measured", "rank_work", "ratio", "times"]
+__all__ = ["longest_fit", "measured", "rank_work", "ratio", "score", "times"]
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 HIDDEN = ("benchmark", "GFLOP/s of the members alone", "MiB of the deviations", "NLL of new points")
@@ -44,9 +44,13 @@ def ratio(name: str, key: str, first: str, second: str, score: str) -> str:
 
     A comma within a value is written as a semicolon, since commas separate the arguments of a mark.
     """
-    names = [value.replace(";", ",") for value in (first, second)]
-    one, other = (where(results(name)["records"], **{key: value})[0][score] for value in names)
+    one, other = (_record(name, key, value)[score] for value in (first, second))
     return f"{one / other:.3g}"
+
+
+def score(name: str, key: str, value: str, score: str) -> str:
+    """A score of one record, named like those of `ratio`."""
+    return _shown(_record(name, key, value)[score])
 
 
 def longest_fit() -> str:
@@ -61,6 +65,10 @@ def rank_work() -> str:
     members = [record["members"] / count for record, count in zip(records, ranks, strict=True)]
     slope, rest = np.polyfit(members, [record["CPU ms per rank"] for record in records], 1)
     return f"{slope:.1f} ms per member and {rest:.1f} ms"
+
+
+def _record(name: str, key: str, value: str) -> dict[str, Any]:
+    return next(iter(where(results(name)["records"], **{key: value.replace(";", ",")})))
 
 
 def _shown(value: Any) -> str:
