@@ -242,6 +242,13 @@ def test_public_names_have_an_example_or_a_page_that_uses_them(name):
     assert not bare, f"{name} exports names without an example: {bare}"
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_code_in_docstrings_is_indented(name):
+    """Else the reference shows it as a paragraph; formulas, which are paragraphs, have other letters."""
+    loose = re.compile(r"^(?:\w+ = )?[\w.]+\([ -~]*\)$", re.MULTILINE | re.ASCII)
+    assert not [text for text in docstrings(name) if loose.search(text)]
+
+
 def names_for_examples() -> dict[str, object]:
     """What the examples take for granted, small enough that each runs in seconds."""
     from botorch.acquisition import qLogExpectedImprovement
@@ -278,11 +285,14 @@ def names_for_examples() -> dict[str, object]:
     }
 
 
-def docstrings_with_examples(name: str) -> list[str]:
+def docstrings(name: str) -> list[str]:
     tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    texts = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners))
-    return [text for text in texts if ">>>" in text]
+    return [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners)]
+
+
+def docstrings_with_examples(name: str) -> list[str]:
+    return [text for text in docstrings(name) if ">>>" in text]
 
 
 @pytest.mark.filterwarnings("ignore")
