@@ -17,7 +17,7 @@ def run() -> list[dict[str, Any]]:
     return [
         *_compare("MLP 13-256-256-1, M = 10, B = 256", lambda: mlp(13, (256, 256), 1), torch.randn(256, 13), 10),
         *_compare("MLP 8-64-64-1, M = 50, B = 128", lambda: mlp(8, (64, 64), 1), torch.randn(128, 8), 50),
-        *_compare("CNN 16-32 with BatchNorm, M = 10, B = 64", _cnn, torch.randn(64, 1, 28, 28), 10),
+        *_compare("BatchNorm CNN 16-32, M = 10, B = 64", _cnn, torch.randn(64, 1, 28, 28), 10),
     ]
 
 

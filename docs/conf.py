@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))  # the pages describe this tree, installed or not
 
 import results_pages
-from reference_pages import escaped, write_command_line, write_index, write_pages
+from reference_pages import escaped, without_step, write_command_line, write_index, write_pages
 
 import degp
 from degp.methods import Kind
@@ -72,6 +72,7 @@ napoleon_use_ivar = True
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # furo's own underlines the names of modules
 html_title = "degp"
 html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
@@ -122,11 +123,23 @@ def require_figures(app: Sphinx, error: Exception | None) -> None:
             raise ExtensionError(f"a figure of {page.name} has no alternative text; add it to its cell under :mystnb:")
 
 
+def require_readable_signatures(app: Sphinx, error: Exception | None) -> None:
+    """Fails a build in which Sphinx could not read a signature, and shows its types as they are written internally."""
+    if error is not None or app.builder.name != "html":
+        return
+    for page in sorted(Path(app.outdir, "reference", "generated").glob("*.html")):
+        unread = re.findall(r'<span class="pre">~([^<]*)', page.read_text(encoding="utf-8"))
+        if unread:
+            raise ExtensionError(f"{page.name} has a signature that Sphinx could not read, with {unread[0]}")
+
+
 def as_restructured_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Docstrings are plain Unicode: bars are norms and determinants, and a cited equation becomes a link to it.
 
     Indented paragraphs are code or formulas, kept as they are.
     """
+    if what == "module":
+        lines[:1] = [without_step(lines[0])]
     blocks = _indented_paragraphs(lines)
     text = [
         line if k in blocks or line.lstrip().startswith((":", "..")) else escaped(line) for k, line in enumerate(lines)
@@ -162,12 +175,15 @@ def _language(lines: list[str]) -> str:
 def short_signature(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Types by their short names, and defaults by their values."""
+    """Types by their short names, and defaults by their values.
+
+    A default such as `<function relu>` is no Python: Sphinx could not read the signature, and would not link its types.
+    """
 
     def shortened(text: str | None) -> str | None:
         for long, short in SHORT.items():
             text = text and text.replace(long, short)
-        return text
+        return text and re.sub(r"<function (?:\w+\.)*(\w+)[^>]*>", r"\1", text).replace("<factory>", "...")
 
     return shortened(signature), shortened(returned)
 
@@ -181,6 +197,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", generate_pages)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", require_figures)
+    app.connect("build-finished", require_readable_signatures)
     app.connect("autodoc-skip-member", skip_generated)
     app.connect("autodoc-process-signature", short_signature)
     app.connect("autodoc-process-docstring", as_restructured_text, priority=900)  # after napoleon

@@ -74,9 +74,7 @@ def write_pages(folder: Path) -> None:
 def write_index(path: Path) -> None:
     """Writes a table of the modules, with the first line of each docstring."""
     summaries = {name: (inspect.getdoc(importlib.import_module(name)) or "").partition("\n")[0] for name in MODULES}
-    texts = {
-        name: text.lstrip("①②③④⑤⑥⑦⑧⑨ ").replace("|", r"\|") for name, text in summaries.items()
-    }  # steps of the tour
+    texts = {name: without_step(text).replace("|", r"\|") for name, text in summaries.items()}
     rows = [f"| [{name}](generated/{name}.rst) | {text} |" for name, text in texts.items()]
     path.write_text("\n".join(["| module | what it is |", "|---|---|", *rows, ""]), encoding="utf-8")
 
@@ -114,6 +112,11 @@ def home(module: ModuleType, exported: str) -> str:
     return max(holders, key=len, default=module.__name__)
 
 
+def without_step(text: str) -> str:
+    """A module's description without the number of its step in the tour, which only the tour explains."""
+    return text.lstrip("①②③④⑤⑥⑦⑧⑨ ")
+
+
 def escaped(line: str) -> str:
     """Plain text as reStructuredText; text in backticks stays code, and a letter may follow it, as in `Batch`es."""
     pieces = LITERAL.split(line)
@@ -126,7 +129,7 @@ def _link(module: ModuleType, exported: str) -> str:
     value, place = getattr(module, exported), home(module, exported)
     target = f":doc:`{exported} <{place}>`" if inspect.ismodule(value) else f":py:obj:`{exported} <{place}.{exported}>`"
     summary = (inspect.getdoc(value) or "").partition("\n")[0].partition("   ")[0]  # without the cited equation
-    return f"- {target}: {escaped(summary)}"
+    return f"- {target}: {escaped(without_step(summary))}"
 
 
 @cache

@@ -12,6 +12,7 @@ ROOT = DOCS.parent
 RESULTS = ROOT / "experiments" / "results"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 HEADS = {ROOT / "experiments" / "README.md": "experiments.md", ROOT / "benchmarks" / "README.md": "benchmarks.md"}
+NO_BREAK = "\u00a0"  # keeps a number and its error on one line of a cell
 TOCTREE = "\n```{toctree}\n:hidden:\n:glob:\n\nscores/**\n```\n"
 
 
@@ -41,7 +42,7 @@ def page(origin: Path, pages: dict[Path, Path]) -> str:
         place = os.path.relpath(pages.get(path, path), pages[origin].parent)
         return f"{image}[{text}]({Path(place).as_posix()}{section})"
 
-    text = LINK.sub(link, origin.read_text(encoding="utf-8"))
+    text = LINK.sub(link, origin.read_text(encoding="utf-8")).replace(" ± ", f"{NO_BREAK}±{NO_BREAK}")
     return (
         text if text.startswith("# ") else f"# Scores of {' '.join(origin.relative_to(RESULTS).parts[:-1])}\n\n{text}"
     )

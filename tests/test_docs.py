@@ -66,21 +66,6 @@ def tags(page: str) -> list[int]:
     return [int(number) for number in TAG.findall((DOCS / "theory" / f"{page}.md").read_text(encoding="utf-8"))]
 
 
-def test_commands_and_options_of_the_page_exist():
-    typer = pytest.importorskip("typer")
-    from degp.cli import app
-
-    commands = typer.main.get_command(app).commands
-    text = (PROJECT / COMMANDS).read_text(encoding="utf-8")
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    lines += re.findall(r"`(degp [^`]+)`", text)
-    used = [line.split() for line in lines if line.startswith("degp ") and line.split()[1].islower()]
-    assert len(used) >= 4
-    for _, name, *words in used:
-        known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}
-        assert {word for word in words if word.startswith("--")} <= known, name
-
-
 @pytest.mark.parametrize("page", EXECUTED)
 def test_code_on_the_page_runs(page, tmp_path, monkeypatch):
     """All blocks of a page, in order, in one namespace; a traceback names the page's own lines."""
@@ -157,6 +142,40 @@ def test_links_of_results_lead_to_pages_of_the_site_or_to_figures(origin):
     assert all(target.endswith(".png") for target in outside)
 
 
+def prose(text: str) -> str:
+    """The words of a page, without code, directives, marks and addresses; a formula counts as one word."""
+    without = re.compile(
+        r"\A---\n.*?^---$|^(?P<fence>`{3,}|:{3,}).*?^(?P=fence)\s*?$|<!--.*?-->", re.DOTALL | re.MULTILINE
+    )
+    formula = re.compile(r"\$\$.*?\$\$|\$[^$\n]+(?:\n[^$\n]+)?\$", re.DOTALL)
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", formula.sub("formula", without.sub("", text)))
+
+
+def long_passages(text: str) -> list[str]:
+    """Paragraphs and list items of 80 words or more, and table cells of ten or more."""
+    blocks = [block.strip() for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose(text))]
+    tables = [block for block in blocks if block.startswith("|")]
+    cells = [cell for table in tables for row in table.splitlines() for cell in row.split("|")]
+    paragraphs = [block for block in blocks if block not in tables]
+    return [b for b in paragraphs if len(b.split()) >= 80] + [c.strip() for c in cells if len(c.split()) >= 10]
+
+
+@pytest.mark.parametrize("page", MARKDOWN)
+def test_paragraphs_and_cells_are_short(page):
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    if page == "experiments/README.md":  # names of settings, such as "DE-GP, α = 0.003, 32 context images", are long
+        text = re.sub(r"<!-- begin shift\.(\w+) -->.*?<!-- end shift\.\1 -->", "", text, flags=re.DOTALL)
+    assert not long_passages(text)
+
+
+def test_long_paragraphs_and_cells_are_found():
+    words = ["word"] * 80
+    assert long_passages(f"# A\n\n{' '.join(words)}\n") and not long_passages(" ".join(words[1:]))
+    assert long_passages(f"- short\n- {' '.join(words)}\n") and not long_passages(f"```text\n{' '.join(words)}\n```\n")
+    assert long_passages(f"| a | {' '.join(words[:10])} |\n") == [" ".join(words[:10])]
+    assert not long_passages(f"| a | {' '.join(words[:9])} | $a + b + c + d + e + f$ |\n")
+
+
 @pytest.mark.parametrize("page", [name for name in MARKDOWN if name != "CHANGELOG.md"])  # which has old names too
 def test_names_on_the_page_exist(page):
     for name in set(NAME.findall((PROJECT / page).read_text(encoding="utf-8"))):
@@ -223,6 +242,13 @@ def test_public_names_have_an_example_or_a_page_that_uses_them(name):
     assert not bare, f"{name} exports names without an example: {bare}"
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_code_in_docstrings_is_indented(name):
+    """Else the reference shows it as a paragraph; formulas, which are paragraphs, have other letters."""
+    loose = re.compile(r"^(?:\w+ = )?[\w.]+\([ -~]*\)$", re.MULTILINE | re.ASCII)
+    assert not [text for text in docstrings(name) if loose.search(text)]
+
+
 def names_for_examples() -> dict[str, object]:
     """What the examples take for granted, small enough that each runs in seconds."""
     from botorch.acquisition import qLogExpectedImprovement
@@ -259,11 +285,14 @@ def names_for_examples() -> dict[str, object]:
     }
 
 
-def docstrings_with_examples(name: str) -> list[str]:
+def docstrings(name: str) -> list[str]:
     tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    texts = (ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners))
-    return [text for text in texts if ">>>" in text]
+    return [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners)]
+
+
+def docstrings_with_examples(name: str) -> list[str]:
+    return [text for text in docstrings(name) if ">>>" in text]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -83,6 +84,20 @@ def test_error_bars_of_exact_inference_and_of_a_deep_ensemble_are_those_stated()
 def test_gradient_boosting_is_as_quick_as_said():
     assert "gradient boosting fits tables in under a second" in TEXT
     assert float(peers.fit_seconds("HGB")) < 1
+
+
+def test_badges_state_the_requirements_and_the_licence():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    torch_range = next(need for need in project["dependencies"] if need.startswith("torch"))
+    facts = {
+        "python": project["requires-python"].removeprefix(">="),
+        "torch": torch_range.removeprefix("torch>="),
+        "licence": project["license"],
+    }
+    for name, fact in facts.items():
+        badge = (PROJECT / "docs" / "_static" / "badges" / f"{name}.svg").read_text(encoding="utf-8")
+        assert f"{fact}</text>" in badge and f"{fact}](docs/_static/badges/{name}.svg)" in TEXT
+    assert (PROJECT / "src" / "degp" / "py.typed").exists() and "badges/typed.svg" in TEXT
 
 
 def test_readme_is_short_and_has_what_a_newcomer_needs():

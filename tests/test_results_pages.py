@@ -4,7 +4,8 @@ from statistics import mean
 
 import pytest
 
-from experiments.pages import decisions, images, overview, pretrained, toy
+from benchmarks.__main__ import BENCHMARKS
+from experiments.pages import decisions, images, overview, pretrained, timings, toy
 from experiments.pages.command import PAGES, PROJECT, outdated, value
 from experiments.pages.marks import filled
 from experiments.pages.stored import records, values, where
@@ -30,6 +31,32 @@ def test_cells_of_the_overview_are_short_and_its_statuses_known():
     assert len(rows) > 15
     assert all(len(row) == len(overview.HEADS) and all(len(cell.split()) <= 10 for cell in row) for row in rows)
     assert {row[-1] for row in rows} <= {*overview.STATUSES, "–"}
+
+
+# Benchmarks
+
+
+def test_stored_benchmarks_exist_and_are_on_their_page():
+    page = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    stored = {folder.name for folder in timings.RESULTS.iterdir()}
+    assert stored == set(BENCHMARKS) - {"tables", "tiles"}
+    for name in BENCHMARKS:
+        assert f"### `{name}`" in page if name in stored else f"`{name}` (" in page
+
+
+def ratios(name, *words):
+    """DE-GP's times over DE's in records whose step has these words."""
+    rows = timings.results(name)["records"]
+    return [row["ratio to DE"] for row in rows if "DE-GP" in row["step"] and all(word in row["step"] for word in words)]
+
+
+def test_costs_of_a_step():
+    claimed(
+        "A training step of DE-GP costs 1.1 to 2 times a step of the plain ensemble, and more for the smallest",
+        (PROJECT / "docs" / "faq.md").read_text(encoding="utf-8"),
+    )
+    usual = ratios("steps") + ratios("images", "ResNet")
+    assert 1.05 <= min(usual) and max(usual) < 2.05 < min(ratios("images", "MLPs"))
 
 
 # Marks

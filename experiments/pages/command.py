@@ -13,7 +13,8 @@ __all__ = ["PAGES", "main", "outdated", "value"]
 
 PROJECT = Path(__file__).parents[2]
 SITE = [path for path in (PROJECT / "docs").rglob("*.md") if not {"_build", "generated"} & {*path.parts}]
-PAGES = [PROJECT / "README.md", PROJECT / "experiments" / "README.md", *sorted(SITE)]
+HEADS = [PROJECT / name / "README.md" for name in ("", "experiments", "benchmarks")]
+PAGES = [*HEADS, *sorted(SITE)]
 
 
 def main(

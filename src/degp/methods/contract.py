@@ -144,8 +144,8 @@ def require_likelihood(likelihood: object) -> Likelihood:
 def batch_loss(ensemble: Ensemble, batch: Batch, method: Method, *, generator: torch.Generator | None = None) -> Loss:
     """The method's loss on a batch: prepare, evaluate the members, score. For training loops of your own.
 
-    loss = batch_loss(ensemble, Batch(x, y, population=N), method)
-    loss.total.backward()
+        loss = batch_loss(ensemble, Batch(x, y, population=N), method)
+        loss.total.backward()
 
     N is the size of the training set. Rows of a `Batch` of the whole set have it.
     """

@@ -11,11 +11,11 @@ __all__ = ["SideStream"]
 class SideStream:
     """Work whose result is needed only later, on a second CUDA stream; on a CPU it runs in order.
 
-    side = SideStream(outputs)
-    with side.using(outputs, gram):
-        kl = divergence(outputs, gram)
-    data = likelihood(outputs)  # at the same time
-    side.join(kl)
+        side = SideStream(outputs)
+        with side.using(outputs, gram):
+            kl = divergence(outputs, gram)
+        data = likelihood(outputs)  # at the same time
+        side.join(kl)
 
     Gradients flow back on the stream that a value came from, so backward passes overlap too.
     """

@@ -1,8 +1,10 @@
 """Random crops, flips and normalisation of images that stay on the device as bytes.
 
-data = cifar10("train").to(device="cuda")
-network = nn.Sequential(Normalise(*CIFAR10_SCALE), resnet)
-outputs = network(CropAndFlip()(data.inputs[rows], generator))
+    data = Batch(images, labels).to(device="cuda")
+    network = nn.Sequential(Normalise(*CIFAR10_SCALE), resnet)
+    outputs = network(CropAndFlip()(data.inputs[rows], generator))
+
+`images` are bytes (N, 3, 32, 32).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Context points for images: images without a class, made from a batch on its device, where the prior should rule.
 
-method = degp(likelihood, prior, measurement=context_images(32))
+    method = degp(likelihood, prior, measurement=context_images(32))
 
 None of them is one of the corruptions by which image classifiers are judged. Every object takes the batch as the
 networks see it (normalised) and draws `count` images; no value is read on the host, so that a CUDA graph can hold it.

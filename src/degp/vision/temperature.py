@@ -1,7 +1,9 @@
 """Class probabilities of an ensemble at temperatures fitted after training.
 
-calibrated = fit_temperatures(trained, validation)
-predictive = calibrated.one_temperature(trained.outputs(images))
+    calibrated = fit_temperatures(trained, validation)
+    predictive = calibrated.one_temperature(trained.outputs(images))
+
+The members stay as they are.
 """
 
 import copy

@@ -1,8 +1,10 @@
 """Contextual bandits: Thompson sampling from an ensemble treated as a Gaussian process, and baselines.
 
-agent = EnsembleAgent(Problem(num_features=4, num_actions=3))
-action = agent.act(context)
-agent.observe(context, action, reward)
+    agent = EnsembleAgent(Problem(num_features=4, num_actions=3))
+    action = agent.act(context)
+    agent.observe(context, action, reward)
+
+`observe` learns from the reward of the chosen action only.
 """
 
 from degp.decisions.bandits.agents import Agent, LinearAgent, UniformAgent
