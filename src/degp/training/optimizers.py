@@ -32,7 +32,7 @@ def optimizers_for(given: list[Optimizer], ensemble: Ensemble, method: Method) -
 
 def _require_steps_of_one_gradient(optimizers: Sequence[Optimizer]) -> None:
     for optimizer in optimizers:
-        if not isinstance(optimizer, Optimizer):
+        if not hasattr(optimizer, "param_groups"):
             raise TypeError(
                 f"an optimizer must be made for the ensemble's parameters, as torch.optim.Adam(ensemble.parameters()), "
                 f"but it is {optimizer!r}"
