@@ -299,6 +299,10 @@ def test_a_network_may_return_a_record(kind, output, tmp_path):
 def test_the_network_is_loaded_into_its_own_architecture(tmp_path):
     attached = quick(Backwards(), real(), steps=1)
     attached.save(tmp_path / "model")
+    with pytest.raises(
+        ValueError, match=r"a network that is your own code, .*; pass it: Attached.load\(folder, network"
+    ):
+        Attached.load(tmp_path / "model")
     with pytest.raises(ValueError, match="with a layer 'head', but this Sequential has none; pass the same architect"):
         Attached.load(tmp_path / "model", mlp(4, [8], 1))
 

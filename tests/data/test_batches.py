@@ -38,8 +38,14 @@ def test_other_items_are_refused(item, found):
 
 @pytest.mark.parametrize(
     "data",
-    [Batch(X, Y[:, None]), DATASET, DataLoader(DATASET, 3), [(X[:4], Y[:4]), (X[4:], Y[4:])]],
-    ids=["batch", "dataset", "loader", "list"],
+    [
+        Batch(X, Y[:, None]),
+        DATASET,
+        DataLoader(DATASET, 3),
+        DataLoader(list(zip(X, Y, strict=True)), 3),
+        [(X[:4], Y[:4]), (X[4:], Y[4:])],
+    ],
+    ids=["batch", "dataset", "loader", "loader of a list", "list"],
 )
 def test_all_points_come_in_order(data):
     batches = list(batches_of(data, batch_size=4))

@@ -68,7 +68,7 @@ def attach(
         components: at most so many principal components of the features.
         steps: of Adam at 3e-3 with a cosine schedule, up to whole epochs; too few leave the heads near the prior.
         batch_size: of these steps.
-        path: a file to cache the features in.
+        path: a file to cache the features in, with their targets; one that exists is read instead of the data.
         generator: for all draws, on the network's device.
         progress: a progress bar; by default where the output is a terminal.
     """

@@ -11,6 +11,7 @@ from degp.data.arrays import check_inputs
 from degp.ensemble import Ensemble
 from degp.ensemble.backbones import Cut
 from degp.ensemble.layers import sizes_of
+from degp.ensemble.saving import FORM
 from degp.graph import export_ensemble
 from degp.likelihoods import Categorical, Gaussian
 from degp.methods import DEGP, degp
@@ -96,6 +97,11 @@ class Attached:
         """
         saved = read_json(Path(folder) / FACTS)
         cut = Cut(**{field.name: saved[field.name] for field in fields(Cut) if field.name in saved})
+        if network is None and read_json(Path(folder) / FORM)["backbone"] is None:
+            raise ValueError(
+                f"{folder} has the weights of a network that is your own code, and not its architecture; pass it: "
+                f"Attached.load(folder, network), with any weights"
+            )
         backbone = None if network is None else _backbone(network, cut, saved["unit_length"], Path(folder))
         noise = saved["noise_variance"]
         likelihood = (
@@ -109,7 +115,7 @@ def _backbone(network: nn.Module, cut: Cut, unit_length: bool, folder: Path) -> 
     """The network up to the replaced layer, and a projection of the saved sizes."""
     body = cut.backbone(network)
     features, _ = sizes_of(cut.called(network).get_submodule(cut.layer))
-    components = _num_components(read_json(folder / "ensemble.json"))
+    components = _num_components(read_json(folder / FORM))
     norm = [nn.RMSNorm(components)] if unit_length else []
     return nn.Sequential(body, nn.Linear(features, components), *norm)
 

@@ -80,7 +80,7 @@ def population_of(data: Any) -> int:
     if isinstance(data, Batch):
         return data.population
     source = data.dataset if isinstance(data, DataLoader) else data
-    if isinstance(source, Dataset) and isinstance(source, Sized):
+    if isinstance(data, (DataLoader, Dataset)) and isinstance(source, Sized):
         return len(source)
     if isinstance(data, Sequence):
         return sum(len(as_points(item)) for item in data)

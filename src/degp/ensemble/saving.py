@@ -15,7 +15,7 @@ from degp.ensemble.layers import LowRank, RankOne, materialised, with_layers
 from degp.ensemble.stacking import Stacked, named_tensors
 from degp.runtime.files import new_folder, read_json, write_json, write_tensors
 
-__all__ = ["SavedEnsemble", "read_ensemble", "write_ensemble"]
+__all__ = ["FORM", "SavedEnsemble", "read_ensemble", "write_ensemble"]
 
 SCHEMA = 1
 TENSORS, FORM = "ensemble.safetensors", "ensemble.json"
