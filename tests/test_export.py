@@ -112,7 +112,7 @@ def test_the_graph_of_a_model_of_the_log_predicts_its_numbers(settings, then, dt
         outputs = [part.double().numpy() for part in _graph(model).to(dtype).eval()(torch.tensor(X, dtype=dtype))]
     spread = model.uncertainty(X)
     mean = model.predict(X)
-    np.testing.assert_allclose(outputs[0], mean, rtol=error)
+    np.testing.assert_allclose(outputs[0], mean, rtol=2 * error)  # of the exponential, where the log is eight
     for part, output in zip(PARTS, outputs[1:], strict=True):
         np.testing.assert_allclose(output, getattr(spread, part), rtol=20 * error, atol=error * (mean**2).min())
 
