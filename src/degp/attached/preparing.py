@@ -15,14 +15,14 @@ from degp.methods import DEGP, degp
 from degp.priors.evidence import Scales, noise_by_target
 from degp.typing import Batch
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Untrained", "prepare"]
 
 # the prior's white part; where it is as large as the noise of real targets, heads fit the noise
 REAL_EPSILON, CLASS_EPSILON = 0.001, 0.05
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Untrained:
     """All that training needs.
 
     Attributes:
@@ -47,7 +47,7 @@ def prepare(
     width: int,
     components: int,
     generator: torch.Generator | None,
-) -> Prepared:
+) -> Untrained:
     """Heads for these targets of the body's features; arguments as in `attach`."""
     real = replace(features, targets=targets.real)
     projection, scales = scaled_components(real, components, labels=targets.labels, generator=generator)
@@ -64,4 +64,4 @@ def prepare(
         offset, unit = (values.tolist() for values in targets.units)
         likelihood = Gaussian(noise.tolist(), learned=True, units=(offset, unit))
         method = degp(likelihood, scales.nngp(), epsilon=REAL_EPSILON)
-    return Prepared(ensemble, points, method.to(features.device), scales)  # a CUDA graph cannot copy from the CPU
+    return Untrained(ensemble, points, method.to(features.device), scales)  # a CUDA graph cannot copy from the CPU
