@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from importlib.util import find_spec
+from inspect import isfunction
 from itertools import takewhile
 from pathlib import Path
 from textwrap import dedent
@@ -189,8 +190,9 @@ def short_signature(
 
 
 def skip_generated(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
-    """Leaves out the methods that scikit-learn adds to every estimator for its metadata routing."""
-    return True if re.fullmatch(r"set_\w+_request", name) else None
+    """Leaves out functions that are no methods: defaults of fields, and scikit-learn's for its metadata routing."""
+    is_default = isfunction(obj) and obj.__name__ != name
+    return True if is_default or re.fullmatch(r"set_\w+_request", name) else None
 
 
 def setup(app: Sphinx) -> None:

@@ -34,8 +34,8 @@ def measured() -> str:
     environments = {folder.name: results(folder.name)["environment"] for folder in sorted(RESULTS.iterdir())}
     for name, environment in sorted(environments.items(), key=lambda item: item[1]["date"]):
         machine = f"{environment['cores']} CPU cores" if environment["device"] == "CPU" else environment["device"]
-        version = f"torch {environment['versions']['torch']}"
-        rows.append([f"`{name}`", environment["date"][:10], f"`{environment['commit'][:7]}`", machine, version])
+        version, commit = f"torch {environment['versions']['torch']}", environment["commit"] or "unknown"
+        rows.append([f"`{name}`", environment["date"][:10], f"`{commit[:7]}`", machine, version])
     return table(["benchmark", "date", "commit", "machine", "version"], rows)
 
 
