@@ -22,6 +22,7 @@ from degp.typing import Batch, joined
 __all__ = ["ClassProcess"]
 
 NUM_DRAWS, CALIBRATION_DRAWS = 1000, 128
+POINTS = 4096  # at a time
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,9 @@ class ClassProcess:
         return self._predictive(*self._leave_one_out())
 
     def predictive(self, points: Float[Tensor, "N D"]) -> ClassPredictive:
-        """The process alone at new points."""
-        z = self.scales.apply(points.double())
-        mean = torch.cat([posterior.mean(z) for posterior in self.exact], dim=1) + self.prior_mean
-        variance = torch.stack([posterior.variance(z) for posterior in self.exact], dim=1)
-        return self._predictive(mean, variance)
+        """The process alone at new points, in pieces so that memory stays bounded."""
+        pieces = self.scales.apply(points.double()).split(POINTS)
+        return ClassPredictive.concatenate([self._predictive(*self._moments(piece)) for piece in pieces])
 
     def averaged(self, ensemble: ClassPredictive, process: ClassPredictive) -> ClassPredictive:
         """What is served: the mixture of the functions of both."""
@@ -108,6 +107,11 @@ class ClassProcess:
     def generator(self) -> torch.Generator:
         """Of the draws behind every prediction, which all points share."""
         return torch.Generator(self.prior_mean.device).manual_seed(0)
+
+    def _moments(self, z: Float[Tensor, "N D"]) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
+        """Mean and variance of f at scaled points."""
+        mean = torch.cat([posterior.mean(z) for posterior in self.exact], dim=1) + self.prior_mean
+        return mean, torch.stack([posterior.variance(z) for posterior in self.exact], dim=1)
 
     def _leave_one_out(self) -> tuple[Float[Tensor, "N C"], Float[Tensor, "N C"]]:
         """Mean and variance of f at each row given all others."""
