@@ -142,6 +142,7 @@ class TransformedPredictive:
         transform: t.
 
     Example:
+        >>> from degp.transforms import Log
         >>> q = LowRankGaussian(torch.zeros(4, 1), torch.ones(2, 4, 1), 0.5)
         >>> prices = TransformedPredictive(RegressionPredictive(q, torch.full((4, 1), 0.5)), Log())
         >>> low, high = prices.interval(0.9)

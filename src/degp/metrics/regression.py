@@ -109,7 +109,7 @@ def log_normal_crps(mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], 
     Example:
         >>> mean, variance, targets = torch.tensor([[0.0], [1.0]]), torch.ones(2, 1), torch.tensor([[1.0], [4.0]])
         >>> round(log_normal_crps(mean, variance, targets), 3)
-        0.645
+        0.601
     """
     mean, variance, targets = aligned("N C", mean=mean, variance=variance, targets=targets)
     _check_positive(variance)
