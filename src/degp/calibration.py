@@ -115,7 +115,7 @@ def likely_temperature(nll: Callable[[float], float], count: float) -> float:
         count: N, how many observations the points count for.
 
     Example:
-        >>> few, many = (likely_temperature(lambda t: (t - 1) ** 2, count) for count in (1, 1000))
+        >>> few, many = (likely_temperature(lambda t: (t - 1) ** 2, count) for count in (1.0, 1000.0))
         >>> round(few, 2), round(many, 2)
         (1.4, 2.71)
     """

@@ -145,7 +145,7 @@ DUALS = {"relu": _relu, "erf": _erf}
 
 
 class _Exact(nn.Module):
-    """Means (E, N, C) and variances (E, N) of E exact processes, at standardised points.        theory/exact.md"""
+    """Means (E, N, C) and variances (E, N) of exact processes, from standardised points.    theory/exact.md (1), (2)"""
 
     def __init__(self, scales: Scales, processes: Sequence[ExactGP]) -> None:
         super().__init__()

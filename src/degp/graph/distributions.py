@@ -124,8 +124,8 @@ def graph_entropy(probabilities: Tensor) -> Tensor:
     """−Σ p log p with 0 log 0 = 0, in operations that ONNX supports.
 
     Example:
-        >>> graph_entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
-        tensor([0.0000, 0.6931])
+        >>> graph_entropy(torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
+        tensor([0.5623, 0.6931])
     """
     tiny = torch.finfo(probabilities.dtype).tiny
     return -(probabilities * probabilities.clamp_min(tiny).log()).sum(-1)

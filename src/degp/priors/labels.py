@@ -37,7 +37,7 @@ def as_log_gamma(
     Example:
         >>> mean, variance = as_log_gamma(torch.tensor([0, 1]), 2)
         >>> mean[0], variance[0]
-        (tensor([-0.3116, -5.2747], dtype=torch.float64), tensor([0.6824, 3.5361], dtype=torch.float64))
+        (tensor([-0.3097, -5.2746], dtype=torch.float64), tensor([0.6785, 3.5361], dtype=torch.float64))
     """
     alpha = concentration + torch.nn.functional.one_hot(labels, classes).double()
     variance = (1 + 1 / alpha).log()
