@@ -33,12 +33,10 @@ def test_arrays_are_refused(name, monkeypatch):
         Batch(**tensors | {name: np.zeros((2, 1))})
 
 
-def test_a_single_target_and_a_negative_population_are_refused(monkeypatch):
+def test_a_single_target_is_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first
     with pytest.raises(ValueError, match="there are 2 rows of inputs and a single number instead of targets"):
         Batch(torch.zeros(2, 1), torch.tensor(0.5))
-    with pytest.raises(ValueError, match="population is the size of a data set, but it is -3; leave it out for 2"):
-        Batch(torch.zeros(2, 1), torch.zeros(2, 1), population=-3)
 
 
 def test_weights_stay_with_their_points():

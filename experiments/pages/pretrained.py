@@ -105,21 +105,22 @@ def leads(other: str) -> str:
 
 
 def light_members() -> str:
-    """A sentence with the NLL of light members within the network, minus that of DE-GP's heads."""
-    found = [f"{name} {gaps}" for name in LIGHT if (gaps := _beside_heads(name))]
-    return f" NLL minus that of DE-GP's heads: {'; '.join(found)}." if found else ""
+    """NLL of light members within the network, minus that of DE-GP's heads, by label count."""
+    sizes = _sizes(IMAGES)
+    gaps = {name: _beside_heads(name) for name in LIGHT}
+    rows = [[name, *(signed(own[labels]) for labels in sizes)] for name, own in gaps.items()]
+    return table(["minus DE-GP's heads, NLL", *(f"{labels:,} labels" for labels in sizes)], rows)
 
 
 def fine_tuning() -> str:
     """A sentence with the NLL of the fine-tuned network minus that of DE-GP's heads; nothing where it has not run."""
-    gaps = _beside_heads(FINE_TUNED)
-    return f" The NLL of a fine-tuned network minus that of DE-GP's heads is {gaps}." if gaps else ""
+    found = [f"{signed(gaps)} with {labels:,} labels" for labels, gaps in _beside_heads(FINE_TUNED).items() if gaps]
+    return f" The NLL of a fine-tuned network minus that of DE-GP's heads is {listed(found)}." if found else ""
 
 
-def _beside_heads(name: str) -> str:
-    paired = {labels: differences(IMAGES, labels, ROWS[name], ROWS[HEADS_OF_OURS]) for labels in _sizes(IMAGES)}
-    cells = [f"{signed(gaps)} with {labels:,} labels" for labels, gaps in paired.items() if gaps]
-    return listed(cells) if cells else ""
+def _beside_heads(name: str) -> dict[int, list[float]]:
+    """NLL minus that of DE-GP's heads, paired over label subsets, by label count."""
+    return {labels: differences(IMAGES, labels, ROWS[name], ROWS[HEADS_OF_OURS]) for labels in _sizes(IMAGES)}
 
 
 def mails_difference(other: str, labels: str) -> str:

@@ -59,10 +59,6 @@ class Batch:
                 f"there must be one weight per point, ({size},), but the shape of the weights is "
                 f"{tuple(self.weights.shape)}; check how the data were split"
             )
-        if self.population < 0:
-            raise ValueError(
-                f"population is the size of a data set, but it is {self.population}; leave it out for {size}"
-            )
         if self.stated is None:
             object.__setattr__(self, "stated", self.population != 0)
         if self.population == 0:
