@@ -88,18 +88,20 @@ def leads() -> str:
     """Differences from rDE, paired over seeds, with intervals where there are two or more."""
     rows = []
     for title, own in _groups(records(EXPERIMENT)):
+        short, _ = short_names([_by_label(own)])
         for method, pairs in _pairs(own).items():
-            rows.append([title, method, str(len(pairs)), *(_lead(pairs, score) for score in LEADS)])
+            rows.append([title, short[method], str(len(pairs)), *(_lead(pairs, score) for score in LEADS)])
     return table(["network", "method", "seeds", *map(display, LEADS)], rows) if rows else NOT_RUN
 
 
 def findings() -> str:
     """In which scores each DE-GP is ahead of rDE, and in which behind; of the group with the most epochs."""
     _, own = _longest(records(EXPERIMENT))
+    short, _ = short_names([_by_label(own)])
     lines = []
     for method, pairs in _pairs(own).items():
         if pairs[0][0]["alpha"] is not None:
-            lines.append(f"- **{method}** {_standing(pairs)}.")
+            lines.append(f"- **{short[method]}** {_standing(pairs)}.")
     if lines and len({row["seed"] for row in own}) == 1:
         lines.append("- **One seed.** Differences of a few thousandths are noise.")
     return "\n".join(lines)
