@@ -88,7 +88,7 @@ def _run(name: str, fold: int, device: str, config: Config) -> dict[str, Any]:
         "alpha": model.alpha_,
         "rmse": metrics.rmse(means, truth),
         "nll": metrics.gaussian_nll(means, stds.square(), truth),
-        "coverage90": float(np.mean((low <= y[test]) & (y[test] <= high))),
+        "coverage90": float(((low <= y[test]) & (y[test] <= high)).mean()),
         "seconds": seconds,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
     }
