@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import make_moons
+from sklearn.datasets import load_diabetes, make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -519,3 +519,10 @@ def test_fits_in_several_threads_are_those_of_one():
     for predicted in together:
         np.testing.assert_allclose(predicted, alone, rtol=1e-6)
     assert torch.get_num_threads() == before
+
+
+def test_a_log_that_raises_the_crps_is_not_taken():
+    """On these patients its leave-one-out NLL is lower beyond noise, and its CRPS higher."""
+    X, y = load_diabetes(return_X_y=True)
+    rows = np.random.RandomState(1).permutation(len(y))[:354]
+    assert DEGPRegressor(**TINY | {"random_state": 1}).fit(X[rows], y[rows]).target_transform_ == Identity()

@@ -67,3 +67,12 @@ def test_only_a_single_positive_target_that_varies_may_have_a_log():
 def test_a_new_target_without_a_log_is_rejected(wrong):
     with pytest.raises(ValueError, match=f"targets must be positive, .* but one is {wrong:g}; leave it out"):
         Units.fit(Log(), prices()).apply(torch.tensor([[1.0], [wrong]]).double())
+
+
+@each
+def test_the_crps_is_that_of_the_target_in_its_own_units(transform):
+    y = prices()
+    units = Units.fit(transform, y)
+    z, mean = units.apply(y), torch.full_like(y, 0.3)
+    own = transform.crps(units.scaling.undo(mean), (0.5 * units.scaling.undo_std(torch.ones_like(y))).square(), y)
+    assert units.crps(mean, torch.full_like(y, 0.25), z) == pytest.approx(own)

@@ -59,9 +59,12 @@ def choose_units(
     groups: Sequence[int],
     generator: torch.Generator,
 ) -> UnitsChoice:
-    """The last of one or two units if the leave-one-out NLL of y is lower in them by enough, else the first.
+    """The last of one or two units if y is predicted better in them, left out row by row, else the first.
 
-    Enough is more than one standard error, and 0.02.        theory/prediction.md (7)
+    The NLL must be lower by more than one standard error and 0.02, and the CRPS not higher: with the features alone,
+    and with the embedding where it is worthwhile, since thresholds may look like another unit.
+
+        theory/prediction.md (7)
 
     Args:
         rows: inputs (N, D + P), standardised; targets in their own units.
@@ -73,15 +76,10 @@ def choose_units(
     state = generator.get_state()
     order = torch.randperm(len(rows), generator=generator.clone_state(), device=generator.device)
     some = order[:COMPARED_ROWS].to(rows.inputs.device)
-    plain, nll = [], []
-    for units in candidates:
-        own = replace(rows, targets=units.apply(rows.targets).float())
-        evidence = _Evidence(own, None, len(config.hidden_layers), groups, generator, state)
-        plain.append(evidence.plain(num_features))
-        (process,) = processes(plain[-1:], own[some])
-        nll.append(process.leave_one_out_nll() + units.log_slope(process.rows.targets))
+    tried = [_InUnits.of(units, rows, config, groups, generator, state, some) for units in candidates]
+    plain = [each.evidence.plain(num_features) for each in tried]
+    place = -1 if _is_better(tried, plain) and _is_better(tried, _with_embedding(tried, plain, num_features)) else 0
     generator.set_state(state)
-    place = -1 if _is_worthwhile(nll[0] - nll[-1]) else 0
     return UnitsChoice(candidates[place], plain[place])
 
 
@@ -116,11 +114,7 @@ def choose_prior(
         return PriorChoice(plain, _class_process(plain, rows, num_features, num_classes, config, generator))
     order = torch.randperm(len(rows), generator=generator, device=generator.device)
     shuffled = rows[order[: max(config.exact_rows, COMPARED_ROWS)].to(rows.inputs.device)]
-    candidates = [plain]
-    embedded = evidence.own(rows.inputs.shape[1])
-    if len(embedded) > num_features and not evidence.is_scarce_for(embedded):
-        candidates.append(evidence.scales("relu", embedded))
-    scales = evidence.refined(_worthwhile(candidates, shuffled[:COMPARED_ROWS]))
+    scales = evidence.refined(_worthwhile(evidence.candidates(plain, num_features), shuffled[:COMPARED_ROWS]))
     if not _has_process(config) or config.noise != CONSTANT:
         return PriorChoice(scales, None)
     has_every_row = len(rows) <= config.exact_rows
@@ -152,6 +146,13 @@ class _Evidence:
     def plain(self, num_features: int) -> Scales:
         """Those of the features, with a relevance each or with one for all."""
         return self.scales("relu", self.shared(num_features), self.own(num_features))
+
+    def candidates(self, plain: Scales, num_features: int) -> list[Scales]:
+        """The scales of the features, and those of all inputs where there is an embedding and enough rows for it."""
+        embedded = self.own(self.rows.inputs.shape[1])
+        if len(embedded) == num_features or self.is_scarce_for(embedded):
+            return [plain]
+        return [plain, self.scales("relu", embedded)]
 
     def scales(self, activation: str, *groupings: Sequence[int], **options: Any) -> Scales:
         """The most likely ones, by the best of these groupings of the first inputs."""
@@ -217,6 +218,49 @@ class _Evidence:
         """By which these were found."""
         form = self.shared if len(set(scales.relevance)) == 1 else self.own
         return form(len(scales.relevance))
+
+
+@dataclass(frozen=True)
+class _InUnits:
+    """A target in some units: what finds its scales, and the rows that score them."""
+
+    units: Units
+    evidence: _Evidence
+    rows: Batch
+
+    @classmethod
+    def of(
+        cls,
+        units: Units,
+        rows: Batch,
+        config: TableConfig,
+        groups: Sequence[int],
+        generator: torch.Generator,
+        state: Tensor,
+        scored: Tensor,
+    ) -> "_InUnits":
+        own = replace(rows, targets=units.apply(rows.targets).float())
+        return cls(units, _Evidence(own, None, len(config.hidden_layers), groups, generator, state), own[scored])
+
+    def scores(self, scales: Scales) -> tuple[Float[Tensor, "N"], float]:
+        """−log p(y) of each row, and the CRPS of y, left out row by row."""
+        (process,) = processes([scales], self.rows)
+        z = process.rows.targets
+        residual, variance = process.exact.leave_one_out()
+        nll = process.leave_one_out_nll() + self.units.log_slope(z)
+        return nll, self.units.crps(z - residual, variance.expand_as(residual), z)
+
+
+def _is_better(tried: Sequence[_InUnits], scales: Sequence[Scales]) -> bool:
+    """Whether the last units predict better than the first: by enough in NLL, and not worse in CRPS."""
+    (first, first_crps), *_, (last, last_crps) = (each.scores(own) for each, own in zip(tried, scales, strict=True))
+    return _is_worthwhile(first - last) and last_crps <= first_crps
+
+
+def _with_embedding(tried: Sequence[_InUnits], plain: Sequence[Scales], num_features: int) -> list[Scales]:
+    """The scales that each would have: with the embedding, where it is worthwhile."""
+    pairs = zip(tried, plain, strict=True)
+    return [_worthwhile(each.evidence.candidates(scales, num_features), each.rows) for each, scales in pairs]
 
 
 def _worthwhile(candidates: Sequence[Scales], rows: Batch) -> Scales:

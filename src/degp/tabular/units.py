@@ -49,6 +49,14 @@ class Units:
         slope = self.transform.log_slope(self.scaling.undo(standardised.double()))
         return (slope + slope.new_tensor(self.scaling.std).log()).sum(1)
 
+    def crps(
+        self, mean: Float[Tensor, "N C"], variance: Float[Tensor, "N C"], standardised: Float[Tensor, "N C"]
+    ) -> float:
+        """The CRPS of y, from the mean and variance of z and the true z."""
+        means, values = (self.scaling.undo(each.double()) for each in (mean, standardised))
+        variances = self.scaling.undo_std(variance.double().sqrt()).square()
+        return self.transform.crps(means, variances, self.transform.inverse(values))
+
     def slope(self, targets: Float[Tensor, "N C"]) -> Float[Tensor, "N C"]:
         """dy/dz at y: the size of one unit of z there."""
         return self.scaling.undo_std(self.transform.log_slope(self.transform.forward(targets)).exp())
