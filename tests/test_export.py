@@ -96,9 +96,9 @@ def test_the_graph_and_a_saved_model_embed_numbers_as_the_estimator_does(tmp_pat
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
-def skewed(rows=60):
+def skewed(rows=120):
     X, y = table(rows)
-    return X, np.exp((y - 100) / 15)
+    return X, np.exp((y - 100) / 10)
 
 
 @pytest.mark.parametrize("settings, then", [({}, same), ({}, updated), ({"noise": "input-dependent"}, same)])
