@@ -46,7 +46,7 @@ class DEGPClassifier(ClassifierMixin, Estimator):
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes, but all targets are one class: {self.classes_[0]}")
         train, validation, generator = self._split(X, torch.from_numpy(labels.astype(np.int64)), weights)
-        self._weigh_features(self._batch(train), len(self.classes_), generator)
+        self._weigh_features(self._search(self._batch(train), len(self.classes_), generator))
         train, validation = (self._batch(rows) for rows in (train, validation))
         fitted = self._train(train, validation, len(self.classes_), generator)
         self.conformity_ = np.empty(0)

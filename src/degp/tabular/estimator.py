@@ -20,7 +20,6 @@ from degp.likelihoods import Likelihood
 from degp.methods import Kind
 from degp.prediction import predict
 from degp.predictive import Predictive
-from degp.priors.evidence import Scales
 from degp.runtime.distributed import Mesh, current
 from degp.tabular.class_process import ClassProcess
 from degp.tabular.embedding import Embedding
@@ -39,6 +38,7 @@ from degp.tabular.inputs import encode_inputs, learn_inputs, positional_names
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.presets import Preset
 from degp.tabular.prior_choice import choose_prior
+from degp.tabular.prior_search import PriorSearch
 from degp.tabular.process import Process
 from degp.tabular.states import restore, state_of
 from degp.training import Checkpoints
@@ -190,22 +190,25 @@ class Estimator(BaseEstimator):
         self.coefficients_: Coefficients | None = None
         return fitted
 
-    def _weigh_features(
-        self, rows: Batch, num_classes: int | None, generator: torch.Generator, plain: Scales | None = None
-    ) -> None:
-        """Finds the prior by evidence, and includes the relevance of each input in the input scaling.
+    def _search(self, rows: Batch, num_classes: int | None, generator: torch.Generator) -> PriorSearch:
+        """The search for the prior of rows with standardised inputs."""
+        return PriorSearch.of(
+            rows.to(device=self.device),
+            self.embedding_.num_features,
+            num_classes,
+            depth=len(self.hidden_layers),
+            groups=self.embedding_.groups(self.preprocessing_.groups),
+            generator=generator,
+        )
 
-        Args:
-            plain: the scales of the features without embedding, where they are known.
-        """
-        rows, D = rows.to(device=self.device), self.embedding_.num_features
-        groups = self.embedding_.groups(self.preprocessing_.groups)
-        choice = choose_prior(rows, D, num_classes, self.config(), groups=groups, generator=generator, plain=plain)
+    def _weigh_features(self, search: PriorSearch) -> None:
+        """Finds the prior by evidence, and includes the relevance of each input in the input scaling."""
+        choice = choose_prior(search, self.config())
         self.scales_ = choice.scales
         self.process_ = choice.process and choice.process.relative_to(self.scales_.relevance)
         relevance, scaling = self.scales_.relevance, self.input_scaling_
-        if len(relevance) == D:
-            self.embedding_ = Embedding(D)
+        if len(relevance) == search.num_features:
+            self.embedding_ = Embedding(search.num_features)
         std = tuple(std / s for std, s in zip(scaling.std, relevance, strict=False))
         self.input_scaling_ = Standardiser(scaling.mean[: len(relevance)], std)
 

@@ -15,12 +15,12 @@ from degp.calibration import weighted_mean
 from degp.data import Standardiser
 from degp.prediction import evaluate
 from degp.predictive import Predictive, RegressionPredictive, TransformedPredictive
-from degp.priors.evidence import Scales
 from degp.tabular.conformal import as_levels, conformal_quantile
 from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
 from degp.tabular.fitting import Fitted
 from degp.tabular.inputs import encode_inputs
 from degp.tabular.prior_choice import choose_units
+from degp.tabular.prior_search import PriorSearch
 from degp.tabular.process import Process
 from degp.tabular.units import Units, candidate_transforms
 from degp.tabular.weights import weighted_rows
@@ -93,8 +93,9 @@ class DEGPRegressor(RegressorMixin, Estimator):
         self.single_target_ = y.ndim == 1
         X, y, weights = weighted_rows(X, y, sample_weight)
         train, validation, generator = self._split(X, as_tensor(y).reshape(len(y), -1), weights)
-        plain = self._choose_units(train, candidate_transforms(as_tensor(y).reshape(len(y), -1)), generator)
-        self._weigh_features(self._batch(train), None, generator, plain)
+        self._weigh_features(
+            self._choose_units(train, candidate_transforms(as_tensor(y).reshape(len(y), -1)), generator)
+        )
         train, validation = (self._batch(rows) for rows in (train, validation))
         fitted = self._train(train, validation, None, generator)
         self._weigh_process(has_every_row=len(train) <= self.exact_rows)
@@ -189,14 +190,12 @@ class DEGPRegressor(RegressorMixin, Estimator):
         assert isinstance(predictive, RegressionPredictive)
         return predictive
 
-    def _choose_units(self, train: Batch, transforms: Sequence[Transform], generator: torch.Generator) -> Scales | None:
-        """Learns in which units the target is Gaussian; returns the scales of the features where they are known."""
-        rows = replace(train, inputs=self._standardised(train.inputs)).to(device=self.device)
+    def _choose_units(self, train: Batch, transforms: Sequence[Transform], generator: torch.Generator) -> PriorSearch:
+        """Learns in which units the target is Gaussian; returns the search for the prior of targets in them."""
         candidates = [Units.fit(transform, train.targets, train.weights) for transform in transforms]
-        groups, D = self.embedding_.groups(self.preprocessing_.groups), self.embedding_.num_features
-        choice = choose_units(candidates, rows, D, self.config(), groups=groups, generator=generator)
-        self.units_ = choice.units
-        return choice.plain
+        search = self._search(replace(train, inputs=self._standardised(train.inputs)), None, generator)
+        self.units_, search = choose_units(candidates, search)
+        return search
 
     def _weigh_process(self, *, has_every_row: bool) -> None:
         if self.process_ is not None:
