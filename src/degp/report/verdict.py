@@ -33,6 +33,7 @@ __all__ = [
     "points",
     "ranking_rule",
     "reliability_rule",
+    "seen_rule",
     "training_rule",
     "variance_rule",
 ]
@@ -280,6 +281,16 @@ def training_rule(steps: int, planned: int, seconds: float) -> Finding:
         "caution",
         f"Training was cut off by its time limit after {seconds:.3g} s, at step {steps} of {planned}: the model may be "
         f"inaccurate and its uncertainty unreliable; train it longer",
+    )
+
+
+def seen_rule(known: int, rows: int) -> Finding:
+    """Rows that the model was trained on say little about new ones."""
+    return Finding(
+        "seen",
+        "caution",
+        f"{known:,} of {count(rows)} equal rows of training, where errors are smaller than on new rows; evaluate on "
+        f"rows that were kept apart",
     )
 
 

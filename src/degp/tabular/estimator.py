@@ -23,6 +23,7 @@ from degp.predictive import Predictive
 from degp.runtime.distributed import Mesh, current
 from degp.tabular.class_process import ClassProcess
 from degp.tabular.embedding import Embedding
+from degp.tabular.fingerprints import fingerprints
 from degp.tabular.fitting import (
     CHECKPOINT_SECONDS,
     CHECKPOINT_STEPS,
@@ -76,6 +77,7 @@ class Estimator(BaseEstimator):
     preprocessing_: Preprocessing
     target_name_: str | None
     conformity_: Array
+    fingerprints_: Array
     n_features_in_: int
     feature_names_in_: Array
 
@@ -220,11 +222,16 @@ class Estimator(BaseEstimator):
             raise ValueError(f"at least 2 rows are needed to learn from, but n_samples={len(rows)}")
         self.seed_ = current().world.agreed(self._seed())
         generator = torch.Generator(self.device).manual_seed(self.seed_)
+        self.fingerprints_ = fingerprints(inputs, targets.numpy())
         train, validation = rows, rows[:0]
         if fraction > 0:
             train, validation = hold_out_rows(rows, fraction, generator=generator)
         self._learn_scaling(train)
         return train, validation, generator
+
+    def _is_known(self, inputs: Array, targets: Array) -> Array:
+        """Which rows the model was trained on, (N,); none as far as models of earlier versions know."""
+        return np.isin(fingerprints(inputs, targets), self.fingerprints_)
 
     def _learn_scaling(self, train: Batch) -> None:
         """Embeds the numbers for real targets, and standardises all inputs."""

@@ -17,7 +17,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from degp.methods import Kind
 from degp.report import evaluate_classification, evaluate_regression
 from degp.report.evaluation import Evaluation, nothing
-from degp.report.verdict import Finding, training_rule
+from degp.report.verdict import Finding, seen_rule, training_rule
 from degp.tabular.model import as_labels, encode_labelled, real_predictions, target_of
 from degp.tabular.regressor import DEGPRegressor
 from degp.tabular.saving import Model
@@ -27,6 +27,7 @@ from degp.training import Ending
 __all__ = ["Baseline", "evaluate_baseline", "evaluate_rows", "plain_ensemble", "simple_baselines", "training_findings"]
 
 FOLDS = 5
+FEW_SEEN = 0.05  # of the rows may equal rows of training, by chance or as repeated measurements
 PENALTIES = np.logspace(-3, 3, 13)
 Baseline = Callable[[Float[np.ndarray, "N D"]], tuple[np.ndarray, np.ndarray]]  # inputs ↦ what `_evaluate` takes
 
@@ -55,7 +56,9 @@ def evaluate_rows(
     """
     _, inputs, targets = encode_labelled(model, frame)
     estimator, target = model.estimator, target_of(model)
-    options = {"resamples": resamples, "generator": generator, "tick": tick, "findings": training_findings(model)}
+    known = int(estimator._is_known(inputs.values, _as_fitted(model, targets)).sum())
+    findings = [*training_findings(model), *([seen_rule(known, len(inputs))] if known > FEW_SEEN * len(inputs) else [])]
+    options = {"resamples": resamples, "generator": generator, "tick": tick, "findings": findings}
     if isinstance(estimator, DEGPRegressor):
         predicted = real_predictions(estimator, inputs)
         columns = (*predicted.gaussian, targets)
@@ -150,6 +153,13 @@ def evaluate_baseline(
         columns = (first, np.zeros_like(first), second, targets)
         return _evaluate_numbers(target_of(model), columns, level=level, **options)
     return _evaluate_classes(target_of(model), (first, second, targets), **options)
+
+
+def _as_fitted(model: Model, targets: Shaped[np.ndarray, "N *C"]) -> Shaped[np.ndarray, "N *C"]:
+    """Targets as `fit` saw them: numbers, or places of classes."""
+    if isinstance(model.estimator, DEGPRegressor):
+        return targets
+    return np.searchsorted(model.estimator.classes_, as_labels(target_of(model), targets))
 
 
 def _number_baseline(estimator: Any, inputs: Float[np.ndarray, "N D"], targets: Shaped[np.ndarray, "N *C"]) -> Baseline:

@@ -17,6 +17,7 @@ from degp.prediction import evaluate
 from degp.predictive import Predictive, RegressionPredictive, TransformedPredictive
 from degp.tabular.conformal import as_levels, conformal_quantile
 from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
+from degp.tabular.fingerprints import fingerprints
 from degp.tabular.fitting import Fitted
 from degp.tabular.inputs import encode_inputs
 from degp.tabular.prior_choice import choose_units
@@ -164,6 +165,7 @@ class DEGPRegressor(RegressorMixin, Estimator):
     def update(self, X: Any, y: Any) -> "DEGPRegressor":
         """Takes in new labels without training: conditions the Gaussian process on them, exactly, at the cost of M³."""
         new = self._labelled(X, y).to(device=self.device)
+        self.fingerprints_ = np.append(self.fingerprints_, fingerprints(encode_inputs(self, X), np.asarray(y)))
         before = self.method_.predictive(evaluate(self.ensemble_, new.inputs.double()))
         assert isinstance(before, RegressionPredictive)
         self.coefficients_ = before.posterior.coefficients(new.targets, before.aleatoric, before=self.coefficients_)

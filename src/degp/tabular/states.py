@@ -114,6 +114,7 @@ def _tensors(estimator: Estimator) -> dict[str, Tensor]:
         "history": _columns(estimator.history_),
         "validation": {"nll": torch.tensor([estimator.validation_nll_], dtype=torch.float64)},
         "conformity": {"scores": torch.from_numpy(estimator.conformity_)},
+        "training": {"fingerprints": torch.from_numpy(estimator.fingerprints_)},
     }
     if is_regressor(estimator):
         parts["target_scaling"] = _scaling_tensors(estimator.target_scaling_)
@@ -149,6 +150,8 @@ def _rebuild(kind: type[E], metadata: Mapping[str, Any], tensors: Mapping[str, T
     estimator.planned_steps_ = metadata.get("planned_steps")
     estimator.coefficients_ = _coefficients(parts, len(estimator.ensemble_), parameters["device"])
     estimator.conformity_ = parts["conformity"]["scores"].numpy() if "conformity" in parts else np.empty(0)
+    known = parts.get("training", {}).get("fingerprints", torch.empty(0, dtype=torch.int64))  # earlier versions: none
+    estimator.fingerprints_ = known.numpy()
     _restore_inputs(estimator, metadata)
     _restore_target(estimator, metadata, parts)
     return estimator
