@@ -210,13 +210,16 @@ class _Regression(nn.Module):
         self.offset, self.unit = (
             nn.Buffer(torch.tensor(values, dtype=torch.float64)) for values in (scaling.mean, scaling.std)
         )
+        self.missing_noise = estimator.missing_noise_
         self.single = estimator.single_target_
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         mean, epistemic, aleatoric, _ = self.numbers(self.members(features))
+        points = self.members.scaled(features)
         if self.served is not None:
-            points = self.members.scaled(features)
             mean, epistemic, aleatoric = self.served(points, mean, epistemic, aleatoric)
+        if self.missing_noise.places:
+            aleatoric = aleatoric * self.missing_noise.factor(points)[:, None]
         square = self.unit.square()
         moments = self.transform.moments(self.offset + self.unit * mean, square * epistemic, square * aleatoric)
         parts = (*moments, moments.epistemic + moments.aleatoric)

@@ -172,10 +172,9 @@ def test_skewed_targets_are_updated_by_their_log(skewed):
         model.update(X[:2], [1.0, 0.0])
 
 
-@pytest.mark.parametrize("method, noise", [("de", "constant"), ("degp", "input-dependent")])
-def test_baselines_and_other_noise_predict_skewed_targets_by_their_log_too(method, noise):
+def test_baselines_predict_skewed_targets_by_their_log_too():
     X, y = prices(150)
-    model = DEGPRegressor(**LINE | {"method": method, "noise": noise, "steps": 400}).fit(X, y)
+    model = DEGPRegressor(**LINE | {"method": "de", "steps": 400}).fit(X, y)
     assert model.target_transform_ == Log() and (model.predict_interval(X) > 0).all()
     assert np.corrcoef(model.predict(X), y)[0, 1] > 0.8
 

@@ -134,27 +134,26 @@ def chosen_units(function, rows=150):
     y = function(x, noise)[:, None]
     candidates = [Units.fit(transform, y) for transform in (Identity(), Log())]
     generator = seeded()
-    units, found = choose_units(candidates, search(Batch(x, y), [0, 1], generator=generator))
+    choice = choose_units(candidates, search(Batch(x, y), [0, 1], generator=generator))
     assert torch.equal(generator.get_state(), seeded().get_state())
-    assert torch.equal(found.rows.targets, units.apply(y).float())
-    return units, found
+    assert torch.equal(choice.search.rows.targets, choice.units.apply(y).float())
+    return choice
 
 
 @pytest.mark.parametrize("function, transform", [(growing, Log()), (constant, Identity())])
 def test_the_log_is_taken_where_the_noise_grows_with_the_target(function, transform):
-    units, _ = chosen_units(function)
-    assert units.transform == transform
+    assert chosen_units(function).units.transform == transform
 
 
 def test_the_choice_is_independent_of_the_unit_of_the_target():
     """Densities of y are compared, not those of its standardised transforms."""
     for scale in (1e-3, 1e6):
-        units, _ = chosen_units(lambda x, noise, scale=scale: scale * growing(x, noise))
-        assert units.transform == Log()
+        choice = chosen_units(lambda x, noise, scale=scale: scale * growing(x, noise))
+        assert choice.units.transform == Log()
 
 
 def test_a_search_that_compared_units_gives_the_prior_of_a_new_one():
-    _, known = chosen_units(growing)
+    known = chosen_units(growing).search
     fresh = search(known.rows, [0, 1])
     assert "plain" in vars(known)  # found once
     assert choose_prior(known, CONFIG).scales == choose_prior(fresh, CONFIG).scales

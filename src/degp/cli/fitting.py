@@ -259,6 +259,10 @@ def _conclude(estimator: "Estimator", table: Path, out: Path, metrics: dict[str,
     )
     if hasattr(estimator, "target_transform_"):
         line(f"Target transform: {estimator.target_transform_.name}.", log)
+        noise = estimator.missing_noise_
+        for place, factor in zip(noise.places, noise.factors, strict=True):
+            what = estimator.preprocessing_.features[place]
+            line(f"Where {what}, the noise has {math.sqrt(factor):.2g} × its usual standard deviation.", log)
     if metrics["ending"] == Ending.TIME:
         line(
             f"Cut off by --max-seconds {estimator.max_seconds:g}, at step {metrics['steps']} of "

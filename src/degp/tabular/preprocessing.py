@@ -1,6 +1,7 @@
 """Preprocessing of a table: the encodings of all columns, fitted once, saved as JSON and applied to new rows."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,12 @@ class Preprocessing:
             start = max(groups, default=-1) + 1
             groups += [start + group for group in column.groups]
         return tuple(groups)
+
+    @property
+    def indicators(self) -> tuple[int, ...]:
+        """Places of the indicators of missing cells among the D outputs."""
+        ends = itertools.accumulate(len(column.features) for column in self.columns)
+        return tuple(end - 1 for column, end in zip(self.columns, ends, strict=True) if column.indicator)
 
     @property
     def names(self) -> tuple[str, ...]:

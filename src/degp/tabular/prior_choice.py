@@ -11,15 +11,29 @@ from degp.methods import Kind
 from degp.priors.evidence import Scales
 from degp.tabular.class_process import ClassProcess
 from degp.tabular.fitting import CONSTANT, TableConfig
-from degp.tabular.prior_search import PriorSearch
+from degp.tabular.missing import MissingNoise, noise_of_missing
+from degp.tabular.prior_search import PriorSearch, is_worthwhile
 from degp.tabular.process import Process, best_process, processes
 from degp.tabular.units import Units
 from degp.typing import Batch
 
-__all__ = ["PriorChoice", "choose_prior", "choose_units"]
+__all__ = ["PriorChoice", "UnitsChoice", "choose_prior", "choose_units"]
 
-WORTHWHILE = 0.02  # nats per row
 COMPARED_ROWS = 800  # that decide about the units and the embedding
+
+
+@dataclass(frozen=True)
+class UnitsChoice:
+    """The units of the target, and what was found in them.
+
+    Attributes:
+        noise: of rows with missing cells.
+        search: for the prior of targets in these units, with rows weighted by their noise.
+    """
+
+    units: Units
+    noise: MissingNoise
+    search: PriorSearch
 
 
 @dataclass(frozen=True)
@@ -35,7 +49,7 @@ class PriorChoice:
     process: Process | ClassProcess | None
 
 
-def choose_units(candidates: Sequence[Units], search: PriorSearch) -> tuple[Units, PriorSearch]:
+def choose_units(candidates: Sequence[Units], search: PriorSearch, indicators: Sequence[int] = ()) -> UnitsChoice:
     """The last of one or two units if y is predicted better in them, left out row by row, else the first.
 
     The NLL must be lower by more than one standard error and 0.02, and the CRPS not higher: with the features alone,
@@ -45,21 +59,18 @@ def choose_units(candidates: Sequence[Units], search: PriorSearch) -> tuple[Unit
 
     Args:
         search: for targets in their own units; its generator stays as it is.
-
-    Returns:
-        The units, and the search for targets in them.
+        indicators: of missing cells among the inputs; rows with such cells may have larger noise.
     """
     rows, generator = search.rows, search.generator
-    searches = [search.for_targets(units.apply(rows.targets).float()) for units in candidates]
-    if len(candidates) == 1:
-        return candidates[0], searches[0]
     order = torch.randperm(len(rows), generator=generator.clone_state(), device=generator.device)
     some = order[:COMPARED_ROWS].to(rows.inputs.device)
-    tried = [_InUnits(*each, some) for each in zip(candidates, searches, strict=True)]
-    is_better = _is_better(tried, [each.search.plain for each in tried])
-    place = -1 if is_better and _is_better(tried, [each.worthwhile() for each in tried]) else 0
+    tried = [_InUnits.of(units, search, indicators, some) for units in candidates]
+    place = 0
+    if len(tried) > 1 and _is_better(tried, [each.search.plain for each in tried]):
+        place = -1 if _is_better(tried, [each.worthwhile() for each in tried]) else 0
     generator.set_state(search.state)
-    return candidates[place], searches[place]
+    chosen = tried[place]
+    return UnitsChoice(chosen.units, chosen.noise, chosen.search)
 
 
 def choose_prior(search: PriorSearch, config: TableConfig) -> PriorChoice:
@@ -92,8 +103,15 @@ class _InUnits:
     """A target in some units: what finds its scales, and which rows score them."""
 
     units: Units
+    noise: MissingNoise
     search: PriorSearch
     scored: Tensor
+
+    @classmethod
+    def of(cls, units: Units, search: PriorSearch, indicators: Sequence[int], scored: Tensor) -> "_InUnits":
+        rows = replace(search.rows, targets=units.apply(search.rows.targets).float())
+        noise = noise_of_missing(search.for_rows(rows[scored]), indicators)
+        return cls(units, noise, search.for_rows(noise.weigh(rows)), scored)
 
     def worthwhile(self) -> Scales:
         """The scales that would be taken: with the embedding, where it pays."""
@@ -111,19 +129,13 @@ class _InUnits:
 def _is_better(tried: Sequence[_InUnits], scales: Sequence[Scales]) -> bool:
     """Whether the last units predict better than the first: by enough in NLL, and not worse in CRPS."""
     (first, first_crps), *_, (last, last_crps) = (each.scores(own) for each, own in zip(tried, scales, strict=True))
-    return _is_worthwhile(first - last) and last_crps <= first_crps
+    return is_worthwhile(first - last) and last_crps <= first_crps
 
 
 def _worthwhile(candidates: Sequence[Scales], rows: Batch) -> Scales:
     """The last of one or two candidates if its leave-one-out NLL is lower by enough, else the first."""
     nll = [process.leave_one_out_nll() for process in processes(candidates, rows)]
-    return candidates[-1 if _is_worthwhile(nll[0] - nll[-1]) else 0]
-
-
-def _is_worthwhile(gain: Float[Tensor, "N"]) -> bool:
-    """Whether the mean gain is more than one standard error, and enough."""
-    error = float(gain.std()) / len(gain) ** 0.5
-    return float(gain.mean()) > max(error, WORTHWHILE)
+    return candidates[-1 if is_worthwhile(nll[0] - nll[-1]) else 0]
 
 
 def _has_process(config: TableConfig) -> bool:

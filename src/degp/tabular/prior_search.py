@@ -14,8 +14,9 @@ from degp.priors.labels import as_real
 from degp.tabular.process import Process
 from degp.typing import Batch
 
-__all__ = ["PriorSearch"]
+__all__ = ["PriorSearch", "is_worthwhile"]
 
+WORTHWHILE = 0.02  # nats per row
 ROWS_PER_RELEVANCE = 5  # with fewer, the leave-one-out NLL of scales that were fitted to the same rows is far too low
 FEW, MANY = {"most_rows": 512, "steps": 40}, {"most_rows": 800, "steps": 12}  # of the evidence: at first, then refined
 
@@ -56,9 +57,9 @@ class PriorSearch:
         """A search that starts from the generator's present state."""
         return cls(rows, num_features, num_classes, depth, groups, generator, generator.get_state())
 
-    def for_targets(self, targets: Float[Tensor, "N C"]) -> "PriorSearch":
-        """The same search for other targets of these rows."""
-        return replace(self, rows=replace(self.rows, targets=targets))
+    def for_rows(self, rows: Batch) -> "PriorSearch":
+        """The same search for other rows, targets or weights."""
+        return replace(self, rows=rows)
 
     @cached_property
     def plain(self) -> Scales:
@@ -144,3 +145,14 @@ class PriorSearch:
     def _real(self, rows: Batch) -> Float[Tensor, "N C"]:
         """Targets for the evidence: themselves, or one centred column per class, scaled as logits."""
         return rows.targets if self.num_classes is None else as_real(rows.targets, self.num_classes, rows.weights)
+
+
+def is_worthwhile(gain: Float[Tensor, "N"]) -> bool:
+    """Whether the mean gain in NLL per row is more than one standard error, and enough.
+
+    Example:
+        >>> is_worthwhile(torch.tensor([0.4, 0.5, 0.6])), is_worthwhile(torch.tensor([0.0, 0.01]))
+        (True, False)
+    """
+    error = float(gain.std()) / len(gain) ** 0.5
+    return float(gain.mean()) > max(error, WORTHWHILE)

@@ -18,14 +18,15 @@ from degp.predictive import Predictive, RegressionPredictive, TransformedPredict
 from degp.tabular.conformal import as_levels, conformal_quantile
 from degp.tabular.estimator import Array, Estimator, Uncertainty, as_tensor
 from degp.tabular.fingerprints import fingerprints
-from degp.tabular.fitting import Fitted
+from degp.tabular.fitting import CONSTANT, Fitted
 from degp.tabular.inputs import encode_inputs
+from degp.tabular.missing import MissingNoise
 from degp.tabular.prior_choice import choose_units
 from degp.tabular.prior_search import PriorSearch
 from degp.tabular.process import Process
 from degp.tabular.units import Units, candidate_transforms
 from degp.tabular.weights import weighted_rows
-from degp.transforms import Transform
+from degp.transforms import Identity, Transform
 from degp.typing import Batch
 
 __all__ = ["DEGPRegressor"]
@@ -73,6 +74,7 @@ class DEGPRegressor(RegressorMixin, Estimator):
         >>> mean, std = model.predict(X, return_std=True)
     """
 
+    missing_noise_: MissingNoise
     process_: Process | None
 
     def __sklearn_tags__(self) -> Any:
@@ -94,9 +96,7 @@ class DEGPRegressor(RegressorMixin, Estimator):
         self.single_target_ = y.ndim == 1
         X, y, weights = weighted_rows(X, y, sample_weight)
         train, validation, generator = self._split(X, as_tensor(y).reshape(len(y), -1), weights)
-        self._weigh_features(
-            self._choose_units(train, candidate_transforms(as_tensor(y).reshape(len(y), -1)), generator)
-        )
+        self._weigh_features(self._choose_units(train, generator))
         train, validation = (self._batch(rows) for rows in (train, validation))
         fitted = self._train(train, validation, None, generator)
         self._weigh_process(has_every_row=len(train) <= self.exact_rows)
@@ -168,6 +168,7 @@ class DEGPRegressor(RegressorMixin, Estimator):
         self.fingerprints_ = np.append(self.fingerprints_, fingerprints(encode_inputs(self, X), np.asarray(y)))
         before = self.method_.predictive(evaluate(self.ensemble_, new.inputs.double()))
         assert isinstance(before, RegressionPredictive)
+        before = self.missing_noise_.widen(before, new.inputs)
         self.coefficients_ = before.posterior.coefficients(new.targets, before.aleatoric, before=self.coefficients_)
         self.process_ = self.process_ and self.process_.conditioned(new)
         return self
@@ -182,7 +183,8 @@ class DEGPRegressor(RegressorMixin, Estimator):
         """What is served, in standardised units: the ensemble, the exact process, or their average."""
         if self.process_ is None or self.process_weight_ == 0:
             return self._ensemble_predictive(points)
-        process = self.process_.predictive(points.to(self.device), joint=joint)
+        points = points.to(self.device)
+        process = self.missing_noise_.widen(self.process_.predictive(points, joint=joint), points)
         return (
             process if self.process_weight_ == 1 else self.process_.averaged(self._ensemble_predictive(points), process)
         )
@@ -190,14 +192,20 @@ class DEGPRegressor(RegressorMixin, Estimator):
     def _ensemble_predictive(self, points: Tensor) -> RegressionPredictive:
         predictive = super()._predictive_at(points)
         assert isinstance(predictive, RegressionPredictive)
-        return predictive
+        return self.missing_noise_.widen(predictive, points.to(self.device))
 
-    def _choose_units(self, train: Batch, transforms: Sequence[Transform], generator: torch.Generator) -> PriorSearch:
-        """Learns in which units the target is Gaussian; returns the search for the prior of targets in them."""
+    def _choose_units(self, train: Batch, generator: torch.Generator) -> PriorSearch:
+        """Learns in which units the target is Gaussian; returns the search for the prior of targets in them.
+
+        Input-dependent noise stands for what the log and larger noise of rows with missing cells would explain.
+        """
+        is_constant = self.noise == CONSTANT
+        transforms = candidate_transforms(train.targets) if is_constant else [Identity()]
         candidates = [Units.fit(transform, train.targets, train.weights) for transform in transforms]
         search = self._search(replace(train, inputs=self._standardised(train.inputs)), None, generator)
-        self.units_, search = choose_units(candidates, search)
-        return search
+        choice = choose_units(candidates, search, self.preprocessing_.indicators if is_constant else ())
+        self.units_, self.missing_noise_ = choice.units, choice.noise
+        return choice.search
 
     def _weigh_process(self, *, has_every_row: bool) -> None:
         if self.process_ is not None:
@@ -212,7 +220,9 @@ class DEGPRegressor(RegressorMixin, Estimator):
         """
         self.conformity_ = np.empty(0)
         if fitted.held_out is not None:
-            self.conformity_ = self._conformity(fitted.held_out, validation.targets)
+            assert isinstance(fitted.held_out, RegressionPredictive)
+            held_out = self.missing_noise_.widen(fitted.held_out, validation.inputs.to(self.device))
+            self.conformity_ = self._conformity(held_out, validation.targets)
             self.validation_nll_ += self._mean_log_slope(validation)
         elif self.process_ is not None:
             self.conformity_ = np.sort(self.process_.leave_one_out_scores().cpu().numpy())
@@ -255,9 +265,9 @@ class DEGPRegressor(RegressorMixin, Estimator):
         return self._batch(Batch(as_tensor(X), as_tensor(y).reshape(len(y), -1)))
 
     def _batch(self, rows: Batch) -> Batch:
-        """Rows in original units, standardised."""
+        """Rows in original units, standardised, and weighted by their noise."""
         inputs, targets = self._standardised(rows.inputs), self.units_.apply(rows.targets).float()
-        return replace(rows, inputs=inputs, targets=targets)
+        return self.missing_noise_.weigh(replace(rows, inputs=inputs, targets=targets))
 
     def _array(self, values: Tensor) -> Array:
         """Of predictions, whose last axis is that of the targets."""

@@ -29,6 +29,7 @@ from degp.tabular.embedding import Embedding
 from degp.tabular.fitting import likelihood_for, method_for, network_for
 from degp.tabular.folders import METADATA, SCHEMA, ModelError, summary
 from degp.tabular.inputs import positional_names
+from degp.tabular.missing import MissingNoise
 from degp.tabular.preprocessing import Preprocessing
 from degp.tabular.process import Process
 from degp.tabular.targets import CLASSIFICATION, REGRESSION, Target
@@ -96,6 +97,7 @@ def _metadata(estimator: Estimator) -> dict[str, Any]:
         "single_target": estimator.single_target_ if is_regressor(estimator) else True,
         "classes": None if is_regressor(estimator) else _classes_to_json(estimator.classes_),
         "scales": asdict(estimator.scales_),
+        "missing_noise": asdict(estimator.missing_noise_) if is_regressor(estimator) else None,
         "process": _process_record(estimator.process_),
         "seed": estimator.seed_,
         "ending": estimator.ending_,
@@ -187,6 +189,8 @@ def _restore_target(
     if is_regressor(estimator):
         estimator.single_target_ = metadata["single_target"]
         transform = transform_named(metadata.get("target_transform", Identity().name))  # once there was no other
+        noise = metadata.get("missing_noise", {})  # of earlier versions: the same in all rows
+        estimator.missing_noise_ = MissingNoise(*(tuple(noise.get(name, ())) for name in ("places", "factors")))
         estimator.units_ = Units(transform, _scaling(parts, "target_scaling", metadata["n_targets"]))
     elif target is not None and metadata["schema"] < 4:  # its classes are the places of the labels
         estimator.classes_ = np.array(target.labels)
