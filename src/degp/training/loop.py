@@ -17,6 +17,7 @@ from degp.data import check_inputs, check_weights
 from degp.data.batches import batches_of, population_of
 from degp.ensemble import Ensemble
 from degp.ensemble.members import require_ensemble
+from degp.ensemble.modes import evaluation
 from degp.ensemble.outputs import naming_inputs
 from degp.methods import Method, batch_loss, require_method
 from degp.points import Inputs, take_points
@@ -319,10 +320,8 @@ def _points_of(data: Data) -> int:
 def _check(ensemble: Ensemble, data: Batch, method: Method, plan: Plan, inputs: Inputs) -> int:
     """Raises where data and networks do not fit; the number of outputs."""
     _check_parts(ensemble.mesh.replicas.size, len(data), plan.batch_size or len(data))
-    was_training = ensemble.training
-    with torch.no_grad():
-        num_outputs = ensemble.eval().peek(take_points(inputs, slice(2))).shape[2]
-    ensemble.train(was_training)
+    with torch.no_grad(), evaluation(ensemble):
+        num_outputs = ensemble.peek(take_points(inputs, slice(2))).shape[2]
     method.likelihood.check(data.targets, num_outputs)
     method.likelihood.check_values(data.targets, num_outputs)
     return num_outputs
