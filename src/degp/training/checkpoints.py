@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from degp.methods.contract import as_module
 from degp.runtime.execution import by_name
 from degp.runtime.files import first_difference, misfit, new_folder, write_json, write_tensors
 from degp.training import shards
@@ -155,7 +156,7 @@ def _snapshot(state: TrainState) -> dict[str, Any]:
     return {
         "ensemble": shards.collected(state.ensemble, state.ensemble.state_dict()),
         "best": _best(state),
-        "method": _state_of(state.method),
+        "method": as_module(state.method).state_dict(),
         "classes": _classes(state),
         "optimizers": [shards.collected_optimizer(optimizer, state.ensemble) for optimizer in state.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in state.all_schedulers],
@@ -173,14 +174,13 @@ PLAIN = ("count", "epoch", "order", "batches", "position", "sums", "seconds")
 
 def _restore(state: TrainState, saved: dict[str, Any]) -> None:
     _require_same_form("ensemble", shards.forms(state.ensemble), saved["ensemble"])
-    _require_same_form("method", _state_of(state.method), saved["method"])
+    _require_same_form("method", as_module(state.method).state_dict(), saved["method"])
     if _classes(state) != saved["classes"]:
         here, there = (", ".join(names) for names in (_classes(state), saved["classes"]))
         raise OtherRunError(f"its optimisers and schedulers are {there} and this run's {here}")
     _require_same_groups(state, saved["optimizers"])
     state.ensemble.load_state_dict(shards.own(state.ensemble, saved["ensemble"]))
-    if isinstance(state.method, torch.nn.Module):
-        state.method.load_state_dict(saved["method"])
+    as_module(state.method).load_state_dict(saved["method"])
     best = saved["best"]
     state.best = Best(**best | {"ensemble": shards.own(state.ensemble, best["ensemble"])})
     for optimizer, theirs in zip(state.optimizers, saved["optimizers"], strict=True):
@@ -224,10 +224,6 @@ def _restore_precision(optimizer: Optimizer, saved: dict[str, Any]) -> None:
 
 def _classes(state: TrainState) -> list[str]:
     return [type(part).__name__ for part in (*state.optimizers, *state.all_schedulers)]
-
-
-def _state_of(method: Any) -> dict[str, Tensor]:
-    return dict(method.state_dict()) if isinstance(method, torch.nn.Module) else {}
 
 
 def _best(state: TrainState) -> dict[str, Any]:

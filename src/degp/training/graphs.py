@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from degp.methods import Prepared
+from degp.methods.contract import as_module
 from degp.runtime.optimizers import Adam
 from degp.training.step import TrainState, train_step, unchecked
 from degp.training.transform import Transform, identity
@@ -192,10 +193,8 @@ class CapturedStep:
             value.copy_(start[name]) if name in start else value.zero_()
 
     def _tensors(self) -> dict[str, Tensor]:
-        method = self.state.method
-        own = method.state_dict() if isinstance(method, nn.Module) else {}
         tensors = {f"ensemble {name}": value for name, value in self.state.ensemble.state_dict().items()}
-        tensors |= {f"method {name}": value for name, value in own.items()}
+        tensors |= {f"method {name}": value for name, value in as_module(self.state.method).state_dict().items()}
         for o, optimizer in enumerate(self.state.optimizers):
             for p, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
                 kept = optimizer.state.get(parameter, {})

@@ -20,6 +20,7 @@ from degp.ensemble.members import require_ensemble
 from degp.ensemble.modes import evaluation
 from degp.ensemble.outputs import naming_inputs
 from degp.methods import Method, batch_loss, require_method
+from degp.methods.contract import as_module
 from degp.points import Inputs, take_points
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
@@ -197,7 +198,7 @@ def _update_best(state: TrainState, rule: EarlyStopping) -> None:
     if value < best.value:
         best.value = value
         best.ensemble = _copies(state.ensemble)
-        best.method = _copies(state.method)
+        best.method = _copies(as_module(state.method))
     progressed = value < best.mark - rule.min_delta
     best.mark, best.stale = (value, 0) if progressed else (best.mark, best.stale + 1)
 
@@ -205,13 +206,10 @@ def _update_best(state: TrainState, rule: EarlyStopping) -> None:
 def _restore_best(state: TrainState) -> None:
     if state.best.ensemble:
         state.ensemble.load_state_dict(state.best.ensemble)
-        if isinstance(state.method, nn.Module):
-            state.method.load_state_dict(state.best.method)
+        as_module(state.method).load_state_dict(state.best.method)
 
 
-def _copies(module: object) -> dict[str, Tensor]:
-    if not isinstance(module, nn.Module):
-        return {}
+def _copies(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
