@@ -22,7 +22,8 @@ from degp.runtime.files import first_difference, misfit, new_folder, write_json,
 from degp.training import shards
 from degp.training.averaging import average_statistics
 from degp.training.history import History
-from degp.training.step import Best, TrainState
+from degp.training.step import TrainState
+from degp.training.stopping import Best
 
 __all__ = ["CheckpointError", "Checkpoints", "OtherRunError", "epoch_of"]
 
