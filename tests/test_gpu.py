@@ -221,7 +221,7 @@ def test_captured_steps_leave_the_generator_where_eager_ones_do():
 def test_an_error_on_the_side_stream_is_raised_unchanged():
     x = torch.ones(2, device="cuda")
     try:
-        with SideStream(x):
+        with SideStream(x).using():
             raise KeyError("unchanged")
     except KeyError as error:
         assert "unchanged" in str(error)

@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from degp import BatchPart, BatchRegion, Combined, MeasurementAlone, UniformBox, Unlabelled, no_points
-from degp.measurement import BatchAndMeasurement, Domain
+from degp.measurement import BatchAndMeasurement, Domain, points_of
 
 
 def test_points_are_uniform_over_the_box(generator):
@@ -74,20 +74,20 @@ def test_the_rows_of_a_domain_are_the_places_of_its_points(domain):
     inputs, measurement = torch.randn(5, 2), torch.randn(3, 2)
     joint = torch.cat([inputs, measurement])
     assert isinstance(domain, Domain)
-    assert_close(domain.points(inputs, measurement), joint[domain.rows(5)], rtol=0, atol=0)
+    assert_close(points_of(domain, inputs, measurement), joint[domain.rows(5)], rtol=0, atol=0)
 
 
 def test_a_part_of_the_batch_is_its_last_points_and_the_measurement_points():
     inputs, measurement = torch.randn(5, 2), torch.randn(3, 2)
-    assert torch.equal(BatchPart(2).points(inputs, measurement), torch.cat([inputs[3:], measurement]))
-    assert torch.equal(BatchPart(2).points(inputs, measurement[:0]), inputs[3:])
+    assert torch.equal(points_of(BatchPart(2), inputs, measurement), torch.cat([inputs[3:], measurement]))
+    assert torch.equal(points_of(BatchPart(2), inputs, measurement[:0]), inputs[3:])
     with pytest.raises(ValueError, match="count is a number of points and must be at least 1, but it is 0"):
         BatchPart(0)
 
 
 def test_measurement_points_alone_must_be_some():
     with pytest.raises(ValueError, match="on measurement points alone needs some, but there is none; pass measurement"):
-        MeasurementAlone().points(torch.zeros(3, 2), torch.zeros(0, 2))
+        points_of(MeasurementAlone(), torch.zeros(3, 2), torch.zeros(0, 2))
 
 
 @pytest.mark.parametrize("sampler", [UniformBox(0.0, 1.0, 2), BatchRegion(2)])

@@ -336,8 +336,9 @@ class Bernoulli(nn.Module):
             )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
-        if not bool(((targets == 0) | (targets == 1)).all()):
-            raise ValueError(f"binary targets must be 0 or 1, but they include {_invalid(targets)}")
+        invalid = targets[(targets != 0) & (targets != 1)]
+        if len(invalid):
+            raise ValueError(f"binary targets must be 0 or 1, but they include {invalid[0].item()}")
 
     def probabilities(self, functions: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:
         """σ(f / τ), the probability of 1 per output."""
@@ -401,7 +402,3 @@ def _require_positive(name: str, value: float | Float[Tensor, "*C"]) -> None:
     values = torch.as_tensor(value)
     if not values.numel() or not bool((values > 0).all() and values.isfinite().all()):
         raise ValueError(f"{name} must be positive and finite, but it is {values.tolist()}")
-
-
-def _invalid(targets: Tensor) -> float:
-    return targets[(targets != 0) & (targets != 1)].flatten()[0].item()

@@ -21,6 +21,7 @@ __all__ = [
     "UniformBox",
     "Unlabelled",
     "no_points",
+    "points_of",
 ]
 
 
@@ -162,13 +163,9 @@ class Domain(Protocol):
 
     Example:
         >>> domains: list[Domain] = [BatchAndMeasurement(), MeasurementAlone(), BatchPart(2)]
-        >>> [len(domain.points(torch.zeros(5, 2), torch.ones(3, 2))) for domain in domains]
+        >>> [len(points_of(domain, torch.zeros(5, 2), torch.ones(3, 2))) for domain in domains]
         [8, 3, 5]
     """
-
-    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
-        """The points themselves."""
-        ...
 
     def rows(self, batch_size: int) -> slice:
         """Their places among the batch, which comes first, and the measurement points."""
@@ -180,12 +177,9 @@ class BatchAndMeasurement:
     """X̃ = X_batch ∪ X_ν, as the evidence bound requires.        theory/objectives.md (5)
 
     Example:
-        >>> BatchAndMeasurement().points(torch.zeros(5, 2), torch.ones(3, 2)).shape
+        >>> points_of(BatchAndMeasurement(), torch.zeros(5, 2), torch.ones(3, 2)).shape
         torch.Size([8, 2])
     """
-
-    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
-        return join_points([inputs, measurement]) if count_points(measurement) else inputs
 
     def rows(self, batch_size: int) -> slice:
         return slice(None)
@@ -198,16 +192,9 @@ class MeasurementAlone:
     theory/context.md (4)
 
     Example:
-        >>> MeasurementAlone().points(torch.zeros(5, 2), torch.ones(3, 2)).shape
+        >>> points_of(MeasurementAlone(), torch.zeros(5, 2), torch.ones(3, 2)).shape
         torch.Size([3, 2])
     """
-
-    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
-        if not count_points(measurement):
-            raise ValueError(
-                "the divergence on measurement points alone needs some, but there is none; pass measurement=…"
-            )
-        return measurement
 
     def rows(self, batch_size: int) -> slice:
         return slice(batch_size, None)
@@ -224,7 +211,7 @@ class BatchPart:
     theory/objectives.md (5), theory/context.md (6)
 
     Example:
-        >>> BatchPart(4).points(torch.zeros(128, 2), torch.ones(3, 2)).shape
+        >>> points_of(BatchPart(4), torch.zeros(128, 2), torch.ones(3, 2)).shape
         torch.Size([7, 2])
     """
 
@@ -233,12 +220,22 @@ class BatchPart:
     def __post_init__(self) -> None:
         _require_count(self.count)
 
-    def points(self, inputs: Inputs, measurement: Inputs) -> Inputs:
-        start = max(0, count_points(inputs) - self.count)
-        return BatchAndMeasurement().points(take_points(inputs, slice(start, None)), measurement)
-
     def rows(self, batch_size: int) -> slice:
         return slice(max(0, batch_size - self.count), None)
+
+
+def points_of(domain: Domain, inputs: Inputs, measurement: Inputs) -> Inputs:
+    """X̃, the points of the divergence.
+
+    Example:
+        >>> points_of(BatchPart(1), torch.zeros(5, 2), torch.ones(3, 2)).sum(1)
+        tensor([0., 2., 2., 2.])
+    """
+    joint = join_points([inputs, measurement]) if count_points(measurement) else inputs
+    points = take_points(joint, domain.rows(count_points(inputs)))
+    if not count_points(points):
+        raise ValueError("the divergence on measurement points alone needs some, but there is none; pass measurement=…")
+    return points
 
 
 def _require_real(inputs: Inputs) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from degp.ensemble import Ensemble
 from degp.ensemble.members import require_ensemble
+from degp.ensemble.modes import evaluation
 from degp.ensemble.outputs import naming_inputs
 from degp.gaussian import Coefficients
 from degp.methods import Method, require_method
@@ -61,12 +62,6 @@ def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> F
     num_points = count_points(inputs)
     if not num_points:
         raise ValueError("there is nothing to predict: inputs have no rows")
-    modes = [(module, module.training) for module in ensemble.modules()]  # a frozen backbone may have its own
-    ensemble.eval()
-    try:
-        starts = range(0, num_points, batch_size)
-        with naming_inputs(ensemble, inputs):
-            return torch.cat([ensemble(take_points(inputs, slice(i, i + batch_size))) for i in starts], dim=1)
-    finally:
-        for module, training in modes:
-            module.training = training
+    starts = range(0, num_points, batch_size)
+    with evaluation(ensemble), naming_inputs(ensemble, inputs):
+        return torch.cat([ensemble(take_points(inputs, slice(i, i + batch_size))) for i in starts], dim=1)

@@ -8,6 +8,7 @@ from degp.attached.heads import draw_heads
 from degp.attached.starting import start_at_posterior
 from degp.priors import ExactGP
 from degp.priors.evidence import Scales
+from degp.runtime.cpu import threads
 from tests.fixtures import normal, seeded
 
 SCALES = Scales(1, (1.0, 1.0, 1.0), 0.5, 4.0, 0.04)
@@ -50,3 +51,12 @@ def test_weights_count_points():
     repeated = Batch(torch.cat([X[~chosen], again[0]]), torch.cat([Y[~chosen], again[1]]))
     one, two = (started(points).mean(0) for points in (Batch(X, Y, weights=weights), repeated))
     assert_close(one, two, atol=0.05, rtol=0.1)
+
+
+def test_heads_start_on_several_threads():
+    """By LU they did not: torch's batched form of this size fails on some CPUs."""
+    inputs = normal(400, 3, dtype=torch.float32)
+    points, heads = Batch(inputs, inputs[:, :1].sin()), draw_heads(SCALES, 20, 256, 1, generator=seeded())
+    with threads(2):
+        start_at_posterior(heads, points, SCALES, noise(points), generator=seeded(1))
+    assert bool(heads(NEW).isfinite().all())

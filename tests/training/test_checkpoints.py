@@ -18,7 +18,8 @@ from degp import Checkpoints, Ensemble, Gaussian, fit, methods
 from degp.nets import mlp
 from degp.training import Plan, TrainState
 from degp.training import checkpoints as checkpoints_module
-from degp.training.checkpoints import STATE, TENSORS, CheckpointError, OtherRunError, _flatten, _snapshot, _unflatten
+from degp.training.checkpoints import STATE, TENSORS, CheckpointError, OtherRunError, _snapshot
+from degp.training.trees import flatten, unflatten
 from degp.typing import Batch
 
 DATA = Batch(torch.linspace(-1, 1, 6)[:, None], torch.linspace(-1, 1, 6)[:, None].square())
@@ -43,7 +44,7 @@ def train(folder, epochs, **options):
 
 def frozen(tree):
     tensors = {}
-    text = json.dumps(_flatten(tree, tensors))
+    text = json.dumps(flatten(tree, tensors))
     return text, {name: (t.dtype, t.shape, t.flatten().view(torch.uint8).tolist()) for name, t in tensors.items()}
 
 
@@ -367,11 +368,11 @@ def described(tree):
 def test_any_tree_is_restored_from_the_files(tmp_path_factory, tree):
     file = tmp_path_factory.mktemp("tree") / TENSORS
     collected = {}
-    text = json.dumps(_flatten(tree, collected))
+    text = json.dumps(flatten(tree, collected))
     checkpoints_module.write_tensors(file, collected)
-    assert described(_unflatten(json.loads(text), checkpoints_module.load_file(file))) == described(tree)
+    assert described(unflatten(json.loads(text), checkpoints_module.load_file(file))) == described(tree)
 
 
 def test_a_value_that_cannot_be_stored_is_reported_with_its_path():
     with pytest.raises(TypeError, match="tensors, numbers and text only, but /a/0 is a object"):
-        _flatten({"a": [object()]}, {})
+        flatten({"a": [object()]}, {})

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from degp import Batch, Ensemble, Gaussian, Plan, fit
-from degp.measurement import BatchAndMeasurement, BatchPart
+from degp.measurement import BatchAndMeasurement, BatchPart, points_of
 from degp.methods import DEGP, Memberwise
 from degp.priors import NNGP, no_penalty
 from degp.runtime.execution import Loop
@@ -63,7 +63,7 @@ class Points(DEGP):
         self.seen = []
 
     def prepare(self, inputs, *, generator=None):
-        points = self.domain.points(inputs, inputs[:0])
+        points = points_of(self.domain, inputs, inputs[:0])
         self.seen.append(frozenset(points.flatten().tolist()))
         return super().prepare(inputs, generator=generator)
 

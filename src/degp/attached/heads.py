@@ -13,6 +13,7 @@ from degp.data.splits import hold_out_rows
 from degp.ensemble import Ensemble
 from degp.likelihoods import Categorical, Gaussian
 from degp.methods import DEGP, Method, with_likelihood
+from degp.methods.contract import as_module
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors.evidence import Scales
@@ -59,8 +60,8 @@ def train_heads(
     progress: bool | None = None,
 ) -> History:
     """Trains heads on cached features by Adam with a cosine schedule, up to whole epochs; on a GPU as CUDA graphs."""
-    own = method.parameters() if isinstance(method, nn.Module) else ()
-    optimizer = adam([p for p in (*heads.parameters(), *own) if p.requires_grad], rate, fused=True)
+    trained = [p for part in (heads, as_module(method)) for p in part.parameters() if p.requires_grad]
+    optimizer = adam(trained, rate, fused=True)
     size = min(batch_size, len(points))
     on_gpu = points.device.type == "cuda"
     batches = len(points) // size if on_gpu else -(-len(points) // size)

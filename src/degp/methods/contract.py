@@ -15,7 +15,7 @@ from degp.points import Inputs, device_of, take_points
 from degp.predictive import Predictive
 from degp.typing import Batch, Loss
 
-__all__ = ["Method", "Prepared", "batch_loss", "require_likelihood", "require_method", "with_likelihood"]
+__all__ = ["Method", "Prepared", "as_module", "batch_loss", "require_likelihood", "require_method", "with_likelihood"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,11 @@ def require_method(method: object) -> None:
             f"a method must be a value such as degp.methods.de(degp.Gaussian()), which knows its likelihood, but it is "
             f"{method!r}"
         )
+
+
+def as_module(part: Method | Likelihood) -> nn.Module:
+    """A method or likelihood as the module that it is; an empty one for a value without parameters and buffers."""
+    return part if isinstance(part, nn.Module) else nn.Module()
 
 
 def require_likelihood(likelihood: object) -> Likelihood:

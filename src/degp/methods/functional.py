@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from degp.ensemble import HasParts
 from degp.gaussian import Coefficients, KroneckerGaussian, LowRankGaussian, kl_divergence
 from degp.likelihoods import Likelihood
-from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler, no_points
+from degp.measurement import BatchAndMeasurement, Domain, MeasurementSampler, no_points, points_of
 from degp.methods.conditioning import conditioned, process_predictive
 from degp.methods.contract import Prepared, require_likelihood
 from degp.points import Inputs
@@ -77,7 +77,7 @@ class DEGP(nn.Module):
     def prepare(self, inputs: Inputs, *, generator: torch.Generator | None = None) -> Prepared:
         """Measurement points, and L, L⁻¹ with LLᵀ = K_p + jitter on the points of the divergence."""
         measurement = self.measurement(inputs, generator=generator)
-        points = self.domain.points(inputs, measurement)
+        points = points_of(self.domain, inputs, measurement)
         gram_root = cholesky(self.prior.kernel(generator=generator)(points, points), jitter=self.epsilon)
         return Prepared(measurement, gram_root, inverse(gram_root))
 

@@ -39,8 +39,9 @@ def conditioned_readouts(
     Z, r = root * features * variance.sqrt(), root * (observed - features @ prior)
     N, F = Z.shape
     diagonal = noise * torch.eye(min(N, F), dtype=Z.dtype, device=Z.device)
+    # by Cholesky: torch's LU of a batch under vmap fails with two threads on some CPUs
     if N <= F:
-        solved = Z.mT @ torch.linalg.solve(Z @ Z.mT + diagonal, r)
+        solved = Z.mT @ torch.cholesky_solve(r, torch.linalg.cholesky(Z @ Z.mT + diagonal))
     else:
-        solved = torch.linalg.solve(Z.mT @ Z + diagonal, Z.mT @ r)
+        solved = torch.cholesky_solve(Z.mT @ r, torch.linalg.cholesky(Z.mT @ Z + diagonal))
     return prior + variance.sqrt()[:, None] * solved

@@ -92,7 +92,7 @@ def _relevance(axes: "Axes", shares: Mapping[str, float]) -> None:
     axes.set_yticks(places, [name for name, _ in bars])
     axes.invert_yaxis()
     axes.set(xlabel="share of the squared distance between rows")
-    axes.xaxis.set_major_formatter(_percents())
+    _in_percent(axes.xaxis)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
 
@@ -144,9 +144,7 @@ def _fractions(
         axes.plot(other[x], other[y], color=BASELINE, marker=marker, markersize=4, linewidth=1.6, label=theirs["label"])
     axes.plot(curve[x], curve[y], color=OURS, marker=marker, markersize=5, label="this model")
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(_fifths())
-        axis.set_major_formatter(_percents())
+    _in_percent(axes.xaxis, axes.yaxis, step=0.2)
     axes.legend(loc="upper left")
 
 
@@ -157,8 +155,7 @@ def _pit(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     if theirs:
         axes.stairs(theirs["pit"]["counts"], curve["edges"], color=BASELINE, linewidth=1.6, label=theirs["label"])
     axes.set(xlim=(0, 1), xlabel="probability integral transform (PIT)", ylabel="rows")
-    axes.xaxis.set_major_locator(_fifths())
-    axes.xaxis.set_major_formatter(_percents())
+    _in_percent(axes.xaxis, step=0.2)
     axes.margins(y=0.28)
     axes.legend(loc="upper center", ncols=2)
     axes.grid(False, axis="x")
@@ -186,8 +183,7 @@ def _confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> No
     )
     axes.stairs(curve["wrong"], curve["edges"], fill=True, color=BAD, alpha=0.8, linewidth=0, label="wrong")
     axes.set(xlim=(0, 1), xlabel="confidence", ylabel="rows")
-    axes.xaxis.set_major_locator(_fifths())
-    axes.xaxis.set_major_formatter(_percents())
+    _in_percent(axes.xaxis, step=0.2)
     axes.legend(loc="upper left")
     axes.grid(False, axis="x")
 
@@ -201,8 +197,7 @@ def _error_by_width(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -
 def _error_by_confidence(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _predicted_errors(axes, ours, theirs)
     axes.set(xlabel="predicted error rate", ylabel="observed error rate")
-    axes.xaxis.set_major_formatter(_percents())
-    axes.yaxis.set_major_formatter(_percents())
+    _in_percent(axes.xaxis, axes.yaxis)
 
 
 def _predicted_errors(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
@@ -236,7 +231,7 @@ def _risk_in_units(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) ->
 def _risk_as_rate(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
     _risk(axes, ours, theirs)
     axes.set_ylabel("error rate")
-    axes.yaxis.set_major_formatter(_percents())
+    _in_percent(axes.yaxis)
 
 
 def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
@@ -246,8 +241,7 @@ def _risk(axes: "Axes", ours: Evaluation, theirs: Evaluation | None) -> None:
             axes.plot(curve["kept"], curve["error"], color=colour, linewidth=width, label=label)
     axes.set(xlim=(0, 1), xlabel="fraction of rows kept, most certain first")
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(_fifths())
-    axes.xaxis.set_major_formatter(_percents())
+    _in_percent(axes.xaxis, step=0.2)
     axes.legend(loc="best")
 
 
@@ -264,16 +258,14 @@ def _in_units(*axes: Any) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}".replace("-", "−")))
 
 
-def _fifths() -> Any:
-    from matplotlib.ticker import MultipleLocator
+def _in_percent(*axes: Any, step: float | None = None) -> None:
+    """Ticks of fractions, at multiples of the step if there is one."""
+    from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-    return MultipleLocator(0.2)
-
-
-def _percents() -> Any:
-    from matplotlib.ticker import FuncFormatter
-
-    return FuncFormatter(lambda fraction, _: f"{100 * fraction:.3g} %")
+    for axis in axes:
+        if step is not None:
+            axis.set_major_locator(MultipleLocator(step))
+        axis.set_major_formatter(FuncFormatter(lambda fraction, _: f"{100 * fraction:.3g} %"))
 
 
 Draw = Callable[..., None]  # axes, ours, theirs

@@ -1,6 +1,7 @@
 """Two pieces of work at once on a GPU: one on the current CUDA stream, one on a side stream."""
 
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -23,27 +24,21 @@ class SideStream:
     def __init__(self, like: Tensor) -> None:
         self.stream = _second_stream(like.device) if like.device.type == "cuda" else None
 
-    def __enter__(self) -> "SideStream":
-        if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream())
-            self._entered = torch.cuda.stream(self.stream)
-            self._entered.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.stream is not None:
-            self._entered.__exit__(kind, error, trace)
-            if error is not None:
-                self.join()  # a graph under capture could not end otherwise, and would hide the error
-
-    def using(self, *values: Tensor) -> "SideStream":
-        """Marks values of the current stream that the side stream reads."""
-        if self.stream is not None:
-            for tensor in values:
-                tensor.record_stream(self.stream)
-        return self
+    @contextmanager
+    def using(self, *values: Tensor) -> Iterator[None]:
+        """A block of work on the side stream, which reads these values of the current one."""
+        if self.stream is None:
+            yield
+            return
+        for tensor in values:
+            tensor.record_stream(self.stream)
+        self.stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(self.stream):
+                yield
+        except BaseException:
+            self.join()  # a graph under capture could not end otherwise, and would hide the error
+            raise
 
     def join(self, *results: Tensor) -> None:
         """Makes the current stream wait for the side stream and its results."""

@@ -4,10 +4,11 @@ from degp.training.checkpoints import CheckpointError, Checkpoints, epoch_of
 from degp.training.graphs import adam
 from degp.training.history import Ending, History
 from degp.training.loop import fit
-from degp.training.plan import EarlyStopping, Plan
+from degp.training.plan import Plan
 from degp.training.schedules import EachStep
 from degp.training.step import NonFiniteLossError, TrainState
 from degp.training.stepping import Captured, Eager, Stepping
+from degp.training.stopping import EarlyStopping
 
 __all__ = [
     "Captured",

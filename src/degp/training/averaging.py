@@ -6,10 +6,11 @@ Each saw B_d points of a batch of B = Σ B_d, and has weight B_d / B. With one r
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from degp.ensemble import Ensemble
 from degp.methods import Method
+from degp.methods.contract import as_module
 from degp.typing import Loss
 
 __all__ = ["average_gradients", "average_loss", "average_statistics", "gradients_of"]
@@ -37,7 +38,7 @@ def average_gradients(ensemble: Ensemble, method: Method, num_points: int) -> No
         return
     shared = gradients_of(ensemble.shared_parameters())
     members = gradients_of(ensemble.own_parameters())
-    joint = gradients_of(method.parameters() if isinstance(method, nn.Module) else ())
+    joint = gradients_of(as_module(method).parameters())
     _replace(members, mesh.replicas.mean(members, num_points))
     _replace(joint, mesh.world.mean(joint, num_points))
     blocks = mesh.members.size

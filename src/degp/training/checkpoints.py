@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,12 +15,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from degp.methods.contract import as_module
 from degp.runtime.execution import by_name
 from degp.runtime.files import first_difference, misfit, new_folder, write_json, write_tensors
 from degp.training import shards
 from degp.training.averaging import average_statistics
 from degp.training.history import History
-from degp.training.step import Best, TrainState
+from degp.training.step import TrainState
+from degp.training.stopping import Best
+from degp.training.trees import flatten, unflatten
 
 __all__ = ["CheckpointError", "Checkpoints", "OtherRunError", "epoch_of"]
 
@@ -104,7 +106,7 @@ class Checkpoints:
 
     def _write(self, path: Path, snapshot: dict[str, Any]) -> Path:
         tensors: dict[str, Tensor] = {}
-        tree = _flatten(snapshot, tensors)
+        tree = flatten(snapshot, tensors)
         with new_folder(path) as draft:
             write_tensors(draft / TENSORS, tensors)
             write_json(draft / STATE, {"schema": SCHEMA, "sha256": _digest(draft / TENSORS, tree), "state": tree})
@@ -155,7 +157,7 @@ def _snapshot(state: TrainState) -> dict[str, Any]:
     return {
         "ensemble": shards.collected(state.ensemble, state.ensemble.state_dict()),
         "best": _best(state),
-        "method": _state_of(state.method),
+        "method": as_module(state.method).state_dict(),
         "classes": _classes(state),
         "optimizers": [shards.collected_optimizer(optimizer, state.ensemble) for optimizer in state.optimizers],
         "schedulers": [scheduler.state_dict() for scheduler in state.all_schedulers],
@@ -173,14 +175,13 @@ PLAIN = ("count", "epoch", "order", "batches", "position", "sums", "seconds")
 
 def _restore(state: TrainState, saved: dict[str, Any]) -> None:
     _require_same_form("ensemble", shards.forms(state.ensemble), saved["ensemble"])
-    _require_same_form("method", _state_of(state.method), saved["method"])
+    _require_same_form("method", as_module(state.method).state_dict(), saved["method"])
     if _classes(state) != saved["classes"]:
         here, there = (", ".join(names) for names in (_classes(state), saved["classes"]))
         raise OtherRunError(f"its optimisers and schedulers are {there} and this run's {here}")
     _require_same_groups(state, saved["optimizers"])
     state.ensemble.load_state_dict(shards.own(state.ensemble, saved["ensemble"]))
-    if isinstance(state.method, torch.nn.Module):
-        state.method.load_state_dict(saved["method"])
+    as_module(state.method).load_state_dict(saved["method"])
     best = saved["best"]
     state.best = Best(**best | {"ensemble": shards.own(state.ensemble, best["ensemble"])})
     for optimizer, theirs in zip(state.optimizers, saved["optimizers"], strict=True):
@@ -226,10 +227,6 @@ def _classes(state: TrainState) -> list[str]:
     return [type(part).__name__ for part in (*state.optimizers, *state.all_schedulers)]
 
 
-def _state_of(method: Any) -> dict[str, Tensor]:
-    return dict(method.state_dict()) if isinstance(method, torch.nn.Module) else {}
-
-
 def _best(state: TrainState) -> dict[str, Any]:
     return vars(state.best) | {"ensemble": shards.collected(state.ensemble, state.best.ensemble)}
 
@@ -263,7 +260,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"it has schema {schema} and this version reads up to {SCHEMA}; update degp")
         if _digest(path / TENSORS, tree) != digest:
             raise CheckpointError(f"{TENSORS} or {STATE} is damaged: their checksum does not match")
-        return _upgraded(_unflatten(tree, load_file(path / TENSORS)))
+        return _upgraded(unflatten(tree, load_file(path / TENSORS)))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -290,35 +287,3 @@ def _is_readable(path: Path) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _flatten(tree: Any, tensors: dict[str, Tensor], place: str = "") -> Any:
-    """The tree as JSON values; its tensors are collected in `tensors` and replaced by their names."""
-    if isinstance(tree, Tensor):
-        name = f"{len(tensors)}{place}"  # numbered: two paths can have the same text
-        tensors[name] = tree.detach().contiguous().clone()
-        return {"tensor": name}
-    if isinstance(tree, dict):
-        kind = "counter" if isinstance(tree, Counter) else "dict"
-        keys = [_flatten(key, tensors, place) for key in tree]
-        values = [_flatten(value, tensors, f"{place}/{key}") for key, value in tree.items()]
-        return {kind: [list(entry) for entry in zip(keys, values, strict=True)]}
-    if isinstance(tree, (list, tuple)):
-        items = [_flatten(value, tensors, f"{place}/{index}") for index, value in enumerate(tree)]
-        return {"list" if isinstance(tree, list) else "tuple": items}
-    if tree is None or isinstance(tree, (bool, int, float, str)):
-        return tree
-    raise TypeError(f"a checkpoint holds tensors, numbers and text only, but {place} is a {type(tree).__name__}")
-
-
-def _unflatten(tree: Any, tensors: dict[str, Tensor]) -> Any:
-    if not isinstance(tree, dict):
-        return tree
-    ((kind, content),) = tree.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind in ("dict", "counter"):
-        entries = {_unflatten(key, tensors): _unflatten(value, tensors) for key, value in content}
-        return Counter(entries) if kind == "counter" else entries
-    items = [_unflatten(value, tensors) for value in content]
-    return items if kind == "list" else tuple(items)

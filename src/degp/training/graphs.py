@@ -11,6 +11,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from degp.methods import Prepared
+from degp.methods.contract import as_module
 from degp.runtime.optimizers import Adam
 from degp.training.step import TrainState, train_step, unchecked
 from degp.training.transform import Transform, identity
@@ -19,6 +20,7 @@ from degp.typing import Batch, Loss
 __all__ = ["Ahead", "CapturedStep", "adam"]
 
 PREPARED = len(fields(Prepared))
+WARM_UP = 3  # eager steps before a capture
 
 
 def adam(parameters: Sequence[nn.Parameter], rate: float, *, fused: bool = False) -> Adam:
@@ -106,7 +108,6 @@ class CapturedStep:
         batch_size: rows per step, the same at every step.
         transform: applied to a batch's inputs first: random crops and flips, normalisation.
         precision: of the members' and the prior's networks, such as torch.bfloat16; the algebra stays in float64.
-        warm_up: eager steps before the capture.
     """
 
     def __init__(
@@ -117,7 +118,6 @@ class CapturedStep:
         *,
         transform: Transform = identity,
         precision: torch.dtype | None = None,
-        warm_up: int = 3,
     ) -> None:
         self.state, self.data, self.generator = state, data, state.generator
         self.transform, self.precision = transform, precision
@@ -127,7 +127,7 @@ class CapturedStep:
         # NCCL has a thread that watches its messages, which a capture must let work
         self.mode = "global" if state.ensemble.mesh.world.alone else "thread_local"
         self.ahead: Ahead | None = None
-        self.loss = self._capture(warm_up)
+        self.loss = self._capture()
 
     def __call__(self, rows: Int[Tensor, "B"]) -> None:
         """One step on these rows, queued on the step's own stream."""
@@ -138,7 +138,7 @@ class CapturedStep:
                 self.ahead(rows)
             self.graph.replay()
 
-    def _capture(self, warm_up: int) -> Loss:
+    def _capture(self) -> Loss:
         """Records the graphs and restores everything else, also where a step fails."""
         start = {name: value.clone() for name, value in self._tensors().items()}
         generators = [self.generator, torch.cuda.default_generators[self.rows.device.index]]  # in every graph
@@ -147,7 +147,7 @@ class CapturedStep:
         self.graph.register_generator_state(self.generator)
         try:
             with torch.cuda.stream(self.stream):
-                for _ in range(warm_up):
+                for _ in range(WARM_UP):
                     self._step()
                 ahead = not any(value.requires_grad for value in self._prepared(self.rows, self.generator))
             torch.cuda.synchronize()
@@ -192,10 +192,8 @@ class CapturedStep:
             value.copy_(start[name]) if name in start else value.zero_()
 
     def _tensors(self) -> dict[str, Tensor]:
-        method = self.state.method
-        own = method.state_dict() if isinstance(method, nn.Module) else {}
         tensors = {f"ensemble {name}": value for name, value in self.state.ensemble.state_dict().items()}
-        tensors |= {f"method {name}": value for name, value in own.items()}
+        tensors |= {f"method {name}": value for name, value in as_module(self.state.method).state_dict().items()}
         for o, optimizer in enumerate(self.state.optimizers):
             for p, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
                 kept = optimizer.state.get(parameter, {})

@@ -3,22 +3,20 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Dataset
 
 from degp.data import check_inputs, check_weights
-from degp.data.batches import batches_of, population_of
 from degp.ensemble import Ensemble
 from degp.ensemble.members import require_ensemble
+from degp.ensemble.modes import evaluation
 from degp.ensemble.outputs import naming_inputs
-from degp.methods import Method, batch_loss, require_method
+from degp.methods import Method, require_method
+from degp.methods.contract import as_module
 from degp.points import Inputs, take_points
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
@@ -26,19 +24,18 @@ from degp.training.averaging import average_statistics
 from degp.training.checkpoints import Checkpoints
 from degp.training.history import Ending, History, Record
 from degp.training.optimizers import optimizers_for
-from degp.training.plan import EarlyStopping, Plan
+from degp.training.plan import Plan
 from degp.training.progress import progress_bar
 from degp.training.schedules import EachStep, after_epoch, require_own, split
-from degp.training.sources import Rows, Stream, source_of
+from degp.training.sources import Data, Rows, Stream, source_of
 from degp.training.step import NonFiniteLossError, TrainState, no_order
+from degp.training.validation import Validation, validate
 from degp.typing import Batch, Loss
 
 __all__ = ["fit"]
 
 _log = logging.getLogger(__name__)
 
-Data = Batch | Dataset[Any] | Iterable[Any]
-Validation = Callable[[Ensemble], Mapping[str, float]]
 Callback = Callable[[Record], None]
 
 
@@ -53,7 +50,7 @@ def fit(
     population: int | None = None,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     scheduler: LRScheduler | EachStep | Sequence[LRScheduler | EachStep] = (),
-    validation: Data | Validation | None = None,
+    validation: Validation | None = None,
     callback: Callback | Sequence[Callback] = (),
     generator: torch.Generator | None = None,
     progress: bool | None = None,
@@ -92,7 +89,7 @@ def fit(
     require_own([*by_epoch, *by_step], optimizers)
     state = TrainState(ensemble, method, optimizers, by_epoch, generator, step_schedulers=by_step)
     state.max_norm = plan.max_norm
-    require_same(mesh.world, lambda: {"data": data, **_settings(state), **_plain_settings(plan)})
+    require_same(mesh.world, lambda: {"data": data, **_settings(state, plan)})
     example = source.example()
     known = data if isinstance(data, Batch) else example
     check_inputs(known.inputs)
@@ -124,7 +121,7 @@ def _run(
     state: TrainState,
     source: Rows | Stream,
     plan: Plan,
-    validation: Data | Validation | None,
+    validation: Validation | None,
     callbacks: Sequence[Callback],
     progress: bool | None,
 ) -> None:
@@ -156,7 +153,7 @@ def _run(
     state.history.ending = ending
     if plan.checkpoints is not None:
         plan.checkpoints.save(state)
-    _restore_best(state)
+    state.best.restore(state.ensemble, as_module(state.method))
 
 
 def _plan(plan: Plan | None, epochs: int | None, batch_size: int | None) -> Plan:
@@ -174,44 +171,13 @@ def _ending(state: TrainState, plan: Plan, deadline: float) -> Ending | None:
     ending = None
     if state.epoch >= plan.epochs:
         ending = Ending.COMPLETE
-    elif len(state.history) and _has_converged(state, plan.early_stopping):
+    elif plan.early_stopping is not None and state.best.stale >= plan.early_stopping.patience:
         ending = Ending.CONVERGED
     elif len(state.history) and plan.stop(state.history):
         ending = Ending.STOPPED
     elif state.seconds >= deadline:
         ending = Ending.TIME
     return state.ensemble.mesh.world.agreed(ending)
-
-
-def _has_converged(state: TrainState, rule: EarlyStopping | None) -> bool:
-    return rule is not None and state.best.stale >= rule.patience
-
-
-def _update_best(state: TrainState, rule: EarlyStopping) -> None:
-    """Keeps the weights where the score is the best so far, and counts the epochs since it last made progress."""
-    if rule.metric not in state.history.last:
-        known = ", ".join(state.history.last)
-        raise ValueError(f"early stopping needs the metric {rule.metric!r}, but an epoch has {known}; pass validation")
-    value, best = float(state.ensemble.mesh.world.agreed(state.history.last[rule.metric])), state.best
-    if value < best.value:
-        best.value = value
-        best.ensemble = _copies(state.ensemble)
-        best.method = _copies(state.method)
-    progressed = value < best.mark - rule.min_delta
-    best.mark, best.stale = (value, 0) if progressed else (best.mark, best.stale + 1)
-
-
-def _restore_best(state: TrainState) -> None:
-    if state.best.ensemble:
-        state.ensemble.load_state_dict(state.best.ensemble)
-        if isinstance(state.method, nn.Module):
-            state.method.load_state_dict(state.best.method)
-
-
-def _copies(module: object) -> dict[str, Tensor]:
-    if not isinstance(module, nn.Module):
-        return {}
-    return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
 def _shown(record: Mapping[str, Any]) -> dict[str, str]:
@@ -245,13 +211,12 @@ def _require_finite(state: TrainState) -> None:
         raise NonFiniteLossError(f"weights are not finite in epoch {state.epoch + 1}, in {', '.join(spoilt)}")
 
 
-def _validated(state: TrainState, validation: Data | Validation | None, device: torch.device) -> dict[str, float]:
-    """Validation results of finite weights; draws nothing from torch's own random state."""
+def _validated(state: TrainState, validation: Validation | None, device: torch.device) -> dict[str, float]:
+    """Validation results of finite weights."""
     _require_steps(state)
     average_statistics(state.ensemble)
     _require_finite(state)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        return _validate(state, validation, device)
+    return validate(state, validation, device)
 
 
 def _end_epoch(state: TrainState, results: Mapping[str, float], plan: Plan, start: float) -> None:
@@ -259,7 +224,8 @@ def _end_epoch(state: TrainState, results: Mapping[str, float], plan: Plan, star
         state.seconds = state.ensemble.mesh.world.agreed(time.perf_counter() - start)
         _add_record(state, results)
         if plan.early_stopping is not None:
-            _update_best(state, plan.early_stopping)
+            score = state.ensemble.mesh.world.agreed(plan.early_stopping.score(state.history.last))
+            state.best.update(score, plan.early_stopping, state.ensemble, as_module(state.method))
 
 
 def _add_record(state: TrainState, results: Mapping[str, float]) -> None:
@@ -272,57 +238,11 @@ def _add_record(state: TrainState, results: Mapping[str, float]) -> None:
         after_epoch(scheduler, state.history.last)
 
 
-def _validate(state: TrainState, validation: Data | Validation | None, device: torch.device) -> dict[str, float]:
-    if validation is None:
-        return {}
-    state.ensemble.eval()
-    with torch.no_grad():
-        if isinstance(validation, Batch):
-            loss = batch_loss(state.ensemble, validation[:], state.method, generator=state.generator.clone_state())
-            results: Mapping[str, Any] = {"loss": loss.total, **loss.terms}
-        elif callable(validation):
-            results = validation(state.ensemble)
-        else:
-            results = _mean_loss(state, validation, device)
-    state.ensemble.train()
-    return {f"validation/{name}": float(value) for name, value in results.items()}
-
-
-def _mean_loss(state: TrainState, data: Data, device: torch.device) -> dict[str, float]:
-    """The method's loss and its terms on data in batches: the mean over the points of each batch's."""
-    sums: dict[str, float] = {}
-    population, count = _points_of(data), 0
-    for batch in batches_of(data, device=device):
-        own = replace(batch, population=population, stated=True)
-        loss = batch_loss(state.ensemble, own, state.method, generator=state.generator.clone_state())
-        for name, value in {"loss": loss.total, **loss.terms}.items():
-            sums[name] = sums.get(name, 0.0) + len(batch) * float(value)
-        count += len(batch)
-    if not count:
-        raise ValueError("validation must have at least one point, but the data gave none")
-    return {name: value / count for name, value in sums.items()}
-
-
-def _points_of(data: Data) -> int:
-    """The number of validation points; counted by a pass over a stream that does not have its length."""
-    if isinstance(data, Iterator):
-        raise ValueError(
-            "validation data are read after each epoch, but a generator can be read only once; pass a list or a "
-            "DataLoader"
-        )
-    try:
-        return population_of(data)
-    except ValueError:
-        return sum(len(batch) for batch in batches_of(data))
-
-
 def _check(ensemble: Ensemble, data: Batch, method: Method, plan: Plan, inputs: Inputs) -> int:
     """Raises where data and networks do not fit; the number of outputs."""
     _check_parts(ensemble.mesh.replicas.size, len(data), plan.batch_size or len(data))
-    was_training = ensemble.training
-    with torch.no_grad():
-        num_outputs = ensemble.eval().peek(take_points(inputs, slice(2))).shape[2]
-    ensemble.train(was_training)
+    with torch.no_grad(), evaluation(ensemble):
+        num_outputs = ensemble.peek(take_points(inputs, slice(2))).shape[2]
     method.likelihood.check(data.targets, num_outputs)
     method.likelihood.check_values(data.targets, num_outputs)
     return num_outputs
@@ -346,25 +266,11 @@ def _randomly_seeded(device: torch.device, mesh: Mesh) -> torch.Generator:
     return generator.manual_seed(mesh.world.agreed(generator.seed()))
 
 
-def _settings(state: TrainState) -> dict[str, Any]:
-    """What must be the same on all ranks before the first step."""
+def _settings(state: TrainState, plan: Plan) -> dict[str, Any]:
+    """What must be the same on all ranks before the first step; `plan.stop` is the first rank's."""
     names = ("method", "optimizers", "all_schedulers", "generator")
-    return {name: getattr(state, name) for name in names}
-
-
-def _plain_settings(plan: Plan) -> dict[str, Any]:
-    """The plan's settings that ranks can compare; `stop` is a function, and the first rank's decides."""
-    names = (
-        "epochs",
-        "batch_size",
-        "batches_per_epoch",
-        "early_stopping",
-        "max_norm",
-        "max_seconds",
-        "stepping",
-        "checkpoints",
-    )
-    return {name: getattr(plan, name) for name in names}
+    planned = {name: value for name, value in vars(plan).items() if name != "stop"}
+    return {name: getattr(state, name) for name in names} | planned
 
 
 def _last_good(checkpoints: Checkpoints | None) -> str:

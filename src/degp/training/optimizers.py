@@ -4,11 +4,11 @@ import warnings
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from degp.ensemble import Ensemble
 from degp.methods import Method
+from degp.methods.contract import as_module
 from degp.runtime.optimizers import Adam
 
 __all__ = ["optimizers_for"]
@@ -16,8 +16,7 @@ __all__ = ["optimizers_for"]
 
 def optimizers_for(given: list[Optimizer], ensemble: Ensemble, method: Method) -> list[Optimizer]:
     """Those given, if they can train the ensemble; Adam for everything that trains, where there are none."""
-    own = method.parameters() if isinstance(method, nn.Module) else iter(())
-    trained: list[Tensor] = [p for p in (*ensemble.parameters(), *own) if p.requires_grad]
+    trained = [p for part in (ensemble, as_module(method)) for p in part.parameters() if p.requires_grad]
     if not trained:
         raise ValueError(
             "some weights must train, but all of the ensemble and of the method are frozen; call requires_grad_(True) "
@@ -53,9 +52,7 @@ def _check_held(ensemble: Ensemble, method: Method, optimizers: Sequence[Optimiz
             "the optimizer must hold the ensemble's parameters, but it holds none, and nothing would be learned: an "
             "ensemble copies its members; pass ensemble.parameters() to the optimizer"
         )
-    if not isinstance(method.likelihood, nn.Module):
-        return
-    named = method.likelihood.named_parameters()
+    named = as_module(method.likelihood).named_parameters()
     forgotten = [name for name, p in named if p.requires_grad and id(p) not in held]
     if forgotten:
         warnings.warn(

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from degp.training.checkpoints import Checkpoints
 from degp.training.history import History
 from degp.training.stepping import Eager, Stepping
+from degp.training.stopping import EarlyStopping
 
-__all__ = ["FINISH_RATE", "FINISH_STEPS", "EarlyStopping", "Plan"]
+__all__ = ["FINISH_RATE", "FINISH_STEPS", "Plan"]
 
 FINISH_STEPS, FINISH_RATE = 0.2, 0.3  # of the steps and the learning rate, to end on all rows once some have calibrated
 
@@ -15,31 +16,6 @@ FINISH_STEPS, FINISH_RATE = 0.2, 0.3  # of the steps and the learning rate, to e
 def never(history: History) -> bool:
     """Never stops early."""
     return False
-
-
-@dataclass(frozen=True)
-class EarlyStopping:
-    """Stops when a validation score no longer improves, and restores the weights of the best epoch.
-
-    Args:
-        metric: a column of the history; smaller is better.
-        patience: epochs without progress before stopping.
-        min_delta: an improvement smaller than this is no progress, though its weights are kept.
-
-    Example:
-        >>> EarlyStopping(patience=10).metric
-        'validation/loss'
-    """
-
-    metric: str = "validation/loss"
-    patience: int = 100
-    min_delta: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.patience < 1:
-            raise ValueError(f"patience counts epochs and must be at least 1, but it is {self.patience}")
-        if not self.min_delta >= 0:
-            raise ValueError(f"min_delta is an improvement and must not be negative, but it is {self.min_delta}")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ known limit is part of the estimate: the total becomes the number of units that 
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Never
 
 from tqdm.auto import tqdm
@@ -20,6 +21,7 @@ LINE_SECONDS = 30.0  # between two lines of a log
 BAR = "{percentage:3.0f} %|{bar}| {unit} {n_fmt} of {total_fmt}, {elapsed} elapsed, {remaining} left{postfix}"
 
 
+@contextmanager
 def progress_bar(
     total: int | None,
     unit: str,
@@ -29,7 +31,7 @@ def progress_bar(
     done: int = 0,
     after: float = 0.0,
     max_seconds: float | None = None,
-) -> "Bar | Lines":
+) -> Iterator["Bar | Lines"]:
     """A bar on the first rank that disappears at the end; without a terminal, a line every 30 seconds.
 
     Args:
@@ -41,10 +43,22 @@ def progress_bar(
     """
     limit = math.inf if max_seconds is None else max_seconds
     if progress and mesh.is_first and not _is_interactive():
-        return Lines(total, unit, done, limit)
+        yield Lines(total, unit, done, limit)
+        return
     shown = progress if mesh.is_first else False
     hidden = None if shown is None else not shown  # None: tqdm hides the bar without a terminal
-    return Bar(total, unit, done, limit, hidden, after)
+    bar: tqdm[Never]
+    with tqdm(
+        total=total,
+        initial=done,
+        disable=hidden,
+        unit=unit,
+        delay=after,
+        leave=False,
+        dynamic_ncols=True,
+        bar_format=BAR,
+    ) as bar:
+        yield Bar(bar, total, done, limit)
 
 
 def expected_total(total: int | None, done: int, steps: int, seconds: float, limit: float) -> int | None:
@@ -58,26 +72,8 @@ def expected_total(total: int | None, done: int, steps: int, seconds: float, lim
 class Bar:
     """tqdm's bar, in a terminal or notebook."""
 
-    def __init__(
-        self, total: int | None, unit: str, done: int, limit: float, hidden: bool | None, after: float
-    ) -> None:
-        self.total, self.first, self.limit, self.start = total, done, limit, time.monotonic()
-        self.bar: tqdm[Never] = tqdm(
-            total=total,
-            initial=done,
-            disable=hidden,
-            unit=unit,
-            delay=after,
-            leave=False,
-            dynamic_ncols=True,
-            bar_format=BAR,
-        )
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.close()
+    def __init__(self, bar: "tqdm[Never]", total: int | None, done: int, limit: float) -> None:
+        self.bar, self.total, self.first, self.limit, self.start = bar, total, done, limit, time.monotonic()
 
     def update(self, n: int = 1) -> None:
         """Counts `n` more units as done."""
@@ -99,12 +95,6 @@ class Lines:
         self.total, self.unit, self.first, self.done, self.limit = total, unit, done, done, limit
         self.start = self.printed = time.monotonic()
         self.values = ""
-
-    def __enter__(self) -> "Lines":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def update(self, n: int = 1) -> None:
         """Counts `n` more units as done."""

@@ -16,7 +16,7 @@ State = dict[str, Any]
 def forms(ensemble: Ensemble) -> dict[str, Tensor]:
     """Tensors with the shapes and dtypes of the whole ensemble's state, by name; their values are undefined."""
     return {
-        name: torch.empty(_whole_shape(value, ensemble), dtype=value.dtype, device="meta")
+        name: torch.empty(len(ensemble), *value.shape[1:], dtype=value.dtype, device="meta")
         if ensemble.has_member_axis(name)
         else value
         for name, value in ensemble.state_dict().items()
@@ -82,7 +82,3 @@ def _require_collectable(optimizer: Optimizer, entries: State, parameter: Tensor
 
 def _is_moment(value: Any) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0
-
-
-def _whole_shape(value: Tensor, ensemble: Ensemble) -> tuple[int, ...]:
-    return (len(ensemble), *value.shape[1:])

@@ -21,12 +21,13 @@ from degp.training.step import TrainState, check_targets
 from degp.training.stepping import Eager
 from degp.typing import Batch, Loss
 
-__all__ = ["Rows", "Stream", "source_of"]
+__all__ = ["Data", "Rows", "Stream", "source_of"]
 
+Data = Batch | Dataset[Any] | Iterable[Any]
 Step = Callable[[], Loss]
 
 
-def source_of(data: Any, plan: Plan, ensemble: Ensemble, population: int | None) -> "Rows | Stream":
+def source_of(data: Data, plan: Plan, ensemble: Ensemble, population: int | None) -> "Rows | Stream":
     """A `Batch` or a map-style Dataset in rows; a DataLoader or another iterable of batches as a stream."""
     if isinstance(data, Batch):
         own = data if population is None else replace(data, population=population, stated=True)

@@ -18,10 +18,10 @@ from degp.training.averaging import average_gradients, average_loss
 from degp.training.clipping import clip_gradients
 from degp.training.history import History
 from degp.training.interrupts import held_interrupts
+from degp.training.stopping import Best
 from degp.typing import Batch, Loss
 
 __all__ = [
-    "Best",
     "NonFiniteLossError",
     "TrainState",
     "add_gradients",
@@ -55,17 +55,6 @@ class _NonFiniteDataError(NonFiniteLossError):
 def no_order() -> Int[Tensor, "0"]:
     """The order of an epoch that has not begun."""
     return torch.empty(0, dtype=torch.long)
-
-
-@dataclass
-class Best:
-    """The best validation score so far, the weights that reached it, and how long ago the last real progress was."""
-
-    value: float = torch.inf
-    mark: float = torch.inf  # the score at the last progress by more than `EarlyStopping.min_delta`
-    stale: int = 0  # epochs since then
-    ensemble: dict[str, Tensor] = field(default_factory=dict)
-    method: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass

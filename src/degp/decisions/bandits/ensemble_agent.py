@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.optim import Adam
 
 from degp.decisions.bandits.agents import randomly_seeded
 from degp.decisions.bandits.config import AgentConfig
@@ -70,8 +69,9 @@ class EnsembleAgent:
         """Trains on all rounds so far: `config.steps` steps of a new Adam, from the current weights."""
         if not len(self.memory):
             raise ValueError("there must be a round to train on, but none was observed yet; call observe first")
-        state = TrainState(self.ensemble, self.method, [self._adam()], [], self.generator)
-        stepping = Captured() if self._on_gpu else Eager()
+        optimizer = adam(list(self.ensemble.parameters()), self.config.learning_rate, fused=True)
+        state = TrainState(self.ensemble, self.method, [optimizer], [], self.generator)
+        stepping = Captured() if self.generator.device.type == "cuda" else Eager()
         batches = torch.stack([self._rows() for _ in range(self.config.steps)])  # one tensor, known in advance
         advance = stepping.start(state, self.memory.batch(), batches.shape[1])
         with held_interrupts(), no_denormals():
@@ -102,10 +102,6 @@ class EnsembleAgent:
             return torch.arange(N, device=device)
         return torch.randperm(N, generator=self.generator, device=device)[:B]
 
-    def _adam(self) -> Adam:
-        rate, weights = self.config.learning_rate, list(self.ensemble.parameters())
-        return adam(weights, rate) if self._on_gpu else Adam(weights, lr=rate, fused=True)
-
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {"generator": self.generator.get_state(), **_prefixed("memory", self.memory.columns())}
         for name, module in self._modules().items():
@@ -115,10 +111,6 @@ class EnsembleAgent:
     def _modules(self) -> dict[str, nn.Module]:
         assert isinstance(self.method, nn.Module)
         return {"ensemble": self.ensemble, "method": self.method}
-
-    @property
-    def _on_gpu(self) -> bool:
-        return self.generator.device.type == "cuda"
 
 
 def _upgraded(saved: Saved) -> Saved:

@@ -1,7 +1,6 @@
 """An ensemble as a BoTorch model: a joint Gaussian posterior, conditioned on observations without training."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +17,10 @@ from degp.decisions.botorch.draws import FunctionDraws, register
 from degp.decisions.botorch.fitting import FitConfig, FittedEnsemble, fit_ensemble
 from degp.decisions.botorch.observations import Observations
 from degp.ensemble import Ensemble
+from degp.gaussian import LowRankGaussian
 from degp.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from degp.methods import Method
-from degp.posterior import ensemble_posterior
+from degp.posterior import moments
 from degp.predictive import RegressionPredictive
 
 __all__ = ["DEGPModel"]
@@ -226,7 +226,9 @@ class DEGPModel(Model, FantasizeMixin):
         """f at the inputs before any observation, and the noise variance there."""
         points = inputs.reshape(-1, inputs.shape[-1])
         outputs = self.ensemble(points.to(_first_weight(self.ensemble).dtype)).to(inputs)
-        q = ensemble_posterior(outputs, diagonal=DifferentiableAverage(self.method.epsilon))
+        mean, deviations = moments(outputs)
+        average = deviations.square().sum(0).mean(1, keepdim=True)  # with its gradient, unlike `PointwiseAverage`
+        q = LowRankGaussian(mean, deviations, (self.method.epsilon * average).expand_as(mean))
         predictive = self.likelihood.predictive(q)
         assert isinstance(predictive, RegressionPredictive)
         self._check_targets(predictive)
@@ -270,17 +272,6 @@ class DEGPModel(Model, FantasizeMixin):
 
 
 register(DEGPModel)
-
-
-@dataclass(frozen=True)
-class DifferentiableAverage:
-    """λ(x) = ε tr k(x, x) / C as in `PointwiseAverage`, with its gradient, by which acquisitions are maximised."""
-
-    epsilon: float
-
-    def __call__(self, deviations: Float[Tensor, "M N C"]) -> Float[Tensor, "N C"]:
-        variance = deviations.square().sum(0)
-        return self.epsilon * variance.mean(1, keepdim=True).expand_as(variance)
 
 
 def _check_parts(ensemble: Ensemble, method: Method) -> None:

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,9 @@ __all__ = [
     "strategy_for",
     "workable",
 ]
+
+REPEATS = 5  # timed passes per strategy, of which the shortest counts
+MARGIN = 0.05  # by which a later strategy must be faster
 
 
 @dataclass(frozen=True)
@@ -138,21 +141,12 @@ def workable(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: I
             return Loop()
 
 
-def fastest(
-    module: nn.Module,
-    parameters: Tensors,
-    buffers: Tensors,
-    inputs: Inputs,
-    *,
-    candidates: Iterable[Execution] = (),
-    repeats: int = 5,
-    margin: float = 0.05,
-) -> Choice:
-    """The candidate with the shortest forward and backward pass on these inputs, each timed in turn `repeats` times.
+def fastest(module: nn.Module, parameters: Tensors, buffers: Tensors, inputs: Inputs) -> Choice:
+    """The candidate with the shortest forward and backward pass on these inputs, each timed in turn several times.
 
     On a GPU a pass is timed as a CUDA graph where it can be captured, as in training. Candidates that fail, or do not
-    fit into memory, are refused. An earlier candidate is kept unless a later one is faster by `margin`, so that ties
-    always fall the same way. Buffers, gradients and the random state stay as they are.
+    fit into memory, are refused. An earlier candidate is kept unless a later one is clearly faster, so that ties always
+    fall the same way. Buffers, gradients and the random state stay as they are.
 
     Example:
         >>> networks = [mlp(2, [8], 1) for _ in range(3)]
@@ -164,7 +158,7 @@ def fastest(
     passes: dict[str, Callable[[], None]] = {}
     working, refused = [], {}
     with kept_randomness(inputs), torch.enable_grad():
-        for strategy in candidates or candidates_for(inputs):
+        for strategy in candidates_for(inputs):
             one_pass = partial(_pass, strategy, module, parameters, buffers, inputs)
             try:
                 passes[strategy.name] = _warmed_up(one_pass, device_of(inputs))
@@ -176,12 +170,12 @@ def fastest(
                 f"one execution strategy must work, but all fail: {refused}; call one member on these inputs to see why"
             )
         milliseconds = {strategy.name: float("inf") for strategy in working}
-        for _ in range(repeats):
+        for _ in range(REPEATS):
             for name, work in passes.items():
                 milliseconds[name] = min(milliseconds[name], _time(work, device_of(inputs)))
     best = working[0]
     for strategy in working[1:]:
-        if milliseconds[strategy.name] < (1 - margin) * milliseconds[best.name]:
+        if milliseconds[strategy.name] < (1 - MARGIN) * milliseconds[best.name]:
             best = strategy
     return Choice(best, milliseconds, refused)
 

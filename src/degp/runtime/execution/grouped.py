@@ -131,7 +131,9 @@ def _only_result(node: fx.Node, layouts: Mapping[str, Layout]) -> str:
     return value.name
 
 
-Rule = tuple[Callable[..., Tensor], Layout]
+Rule = tuple[Callable[..., Tensor], Layout]  # an operation on grouped activations, and the layout of its result
+LayerRule = Callable[[str, nn.Module, Layout], Rule]
+FunctionRule = Callable[[list[Layout], list[Any], dict[str, Any]], Rule]
 
 
 def _operation(
@@ -230,7 +232,7 @@ def _flatten_layer(name: str, layer: nn.Module, layout: Layout) -> Rule:
 def _dropout(name: str, layer: nn.Module, layout: Layout) -> Rule:
     if layout is Layout.SHARED:
         raise NotGroupable(f"{name} drops inputs, which all members share")
-    return (lambda state, x: layer(x)), layout
+    return Pixelwise(layer), layout
 
 
 def _pixelwise(name: str, layer: nn.Module, layout: Layout) -> Rule:
@@ -239,12 +241,12 @@ def _pixelwise(name: str, layer: nn.Module, layout: Layout) -> Rule:
 
 def _pooling(name: str, layer: nn.Module, layout: Layout) -> Rule:
     _require(name, layout, Layout.SHARED, Layout.CHANNELS)
-    return (lambda state, x: layer(x)), layout
+    return Pixelwise(layer), layout
 
 
 POINTWISE = (nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.ReLU6)
 POOLING = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
-LAYERS: dict[type[nn.Module], Callable[[str, nn.Module, Layout], Rule]] = {
+LAYERS: dict[type[nn.Module], LayerRule] = {
     nn.Conv2d: _convolution,
     nn.BatchNorm2d: _batch_norm,
     nn.GroupNorm: _group_norm,
@@ -312,7 +314,7 @@ def _sum(given: list[Layout], rest: list[Any], options: dict[str, Any]) -> Rule:
     return (lambda state, *values: values[0] + values[1]), given[0]
 
 
-def _named(function: Callable[..., Tensor]) -> Callable[[list[Layout], list[Any], dict[str, Any]], Rule]:
+def _named(function: Callable[..., Tensor]) -> FunctionRule:
     def rule(given: list[Layout], rest: list[Any], options: dict[str, Any]) -> Rule:
         if len(given) != 1:
             raise NotGroupable(f"{function.__name__} of several activations")
@@ -321,7 +323,7 @@ def _named(function: Callable[..., Tensor]) -> Callable[[list[Layout], list[Any]
     return rule
 
 
-def _pooled(function: Callable[..., Tensor]) -> Callable[[list[Layout], list[Any], dict[str, Any]], Rule]:
+def _pooled(function: Callable[..., Tensor]) -> FunctionRule:
     def rule(given: list[Layout], rest: list[Any], options: dict[str, Any]) -> Rule:
         _require(function.__name__, given[0], Layout.SHARED, Layout.CHANNELS)
         return _named(function)(given, rest, options)
@@ -329,7 +331,7 @@ def _pooled(function: Callable[..., Tensor]) -> Callable[[list[Layout], list[Any
     return rule
 
 
-FUNCTIONS: dict[str, Callable[[list[Layout], list[Any], dict[str, Any]], Rule]] = {
+FUNCTIONS: dict[str, FunctionRule] = {
     **{name: _named(getattr(F, name)) for name in ("relu", "gelu", "silu", "elu", "softplus", "leaky_relu")},
     **{name: _named(getattr(torch, name)) for name in ("tanh", "sigmoid")},
     **{name: _pooled(getattr(F, name)) for name in ("avg_pool2d", "max_pool2d", "adaptive_avg_pool2d")},
