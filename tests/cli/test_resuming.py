@@ -26,7 +26,7 @@ class Interrupted:
 def test_an_interrupted_fit_is_resumed_bit_for_bit(place, tmp_path, monkeypatch):
     command = ["fit", place / "train.csv", "--target", "price", "--out", tmp_path / "model", *QUICK]
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_validate", Interrupted(loop._validate))
+        patch.setattr(loop, "validate", Interrupted(loop.validate))
         stopped = run(*command)
     assert stopped.exit_code == 130
     assert "run the same command again" in stopped.stderr

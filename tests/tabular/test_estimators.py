@@ -383,9 +383,9 @@ def interrupt(estimator, X, y, *, after: int) -> None:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    original = loop._validate
+    original = loop.validate
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(loop, "_validate", validate)
+        patch.setattr(loop, "validate", validate)
         estimator.fit(X, y)
 
 
@@ -497,7 +497,7 @@ def test_a_fit_leaves_the_number_of_threads_as_it_was(monkeypatch, fails):
             raise KeyError
         return {}
 
-    monkeypatch.setattr(loop, "_validate", validate)
+    monkeypatch.setattr(loop, "validate", validate)
     monkeypatch.setattr("degp.runtime.cpu.SHORT", 60.0)  # also on a busy machine a step of a small table is short
     torch.set_num_threads(3)
     try:
