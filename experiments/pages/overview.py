@@ -126,13 +126,12 @@ def _intervals() -> list[str]:
 
 
 def _peers() -> list[str]:
-    splits = len({row["split"] for row in where(records("peers"), kind="iid")})
     cells = _ranks(peers.means("regression"))
     return [
         f"mean rank, NLL, {peers.num_tables()} tables",
         NOT_IN_PAPER,
         *cells,
-        f"{splits} split{'s' * (splits != 1)}",
+        peers.num_splits("regression"),
     ]
 
 

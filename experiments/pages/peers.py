@@ -18,8 +18,10 @@ __all__ = [
     "extrapolation",
     "fit_seconds",
     "for_readme",
+    "leaders",
     "lowest_ranks",
     "num_methods",
+    "num_splits",
     "num_tables",
     "proven_leads",
     "ranks",
@@ -41,6 +43,22 @@ def num_methods(group: str = "regression") -> str:
 def num_tables(group: str = "regression") -> str:
     """How many tables all of them have."""
     return str(len(_ranking(group, "nll").tables))
+
+
+def num_splits(group: str = "regression") -> str:
+    """Of how many random splits the scores are means."""
+    mine = [record for record in _compared()[0] if _group(group).has(record)]
+    splits = len({record["split"] for record in mine})
+    return f"{splits} split{'s' * (splits != 1)}"
+
+
+def leaders(group: str, count: str = "3") -> str:
+    """The methods of the lowest mean ranks in each score."""
+    found = []
+    for score in _group(group).ranked:
+        first = list(_ranking(group, score).means.items())[: int(count)]
+        found.append(f"{TITLES.get(score, score)}: " + ", ".join(f"{_full(name)} {value:.2f}" for name, value in first))
+    return "; ".join(found)
 
 
 def means(group: str, score: str = "nll") -> dict[str, float]:
