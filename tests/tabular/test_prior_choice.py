@@ -79,6 +79,23 @@ def test_classes_have_a_prior_of_the_features_alone():
     assert len(choice.process.scales.relevance) == len(choice.scales.relevance) == 2
 
 
+def side(x):
+    """Two classes on either side of a line, some of them swapped."""
+    return (x[:, 0] + 0.5 * x[:, 1] + 0.3 * normal(len(x), seed=2) > 0).long()
+
+
+def ring(x):
+    """Two classes, one around the other."""
+    return (x.square().sum(1) > 1.2).long()
+
+
+@pytest.mark.parametrize("classes, depth", [(side, 0), (ring, 2)])
+def test_the_process_of_classes_is_linear_unless_networks_separate_them_better(classes, depth):
+    x = normal(150, 2)
+    choice = choose_prior(search(Batch(x, classes(x)), (0, 1), num_classes=2), CONFIG)
+    assert choice.process.scales.depth == depth and choice.scales.depth == 2
+
+
 @pytest.mark.parametrize("num_classes", [None, 2])
 def test_more_features_than_rows_do_not_fit_noise(num_classes):
     """With a relevance each, in-sample evidence and leave-one-out explain any targets."""

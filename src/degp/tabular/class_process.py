@@ -88,6 +88,10 @@ class ClassProcess:
         """The prediction of each row from all others."""
         return self._predictive(*self._leave_one_out())
 
+    def leave_one_out_nll(self) -> Float[Tensor, "N"]:
+        """−log p(yₙ | y₋ₙ) per row, times its weight."""
+        return _nll(self.leave_one_out(), self.rows)
+
     def predictive(self, points: Float[Tensor, "N D"]) -> ClassPredictive:
         """The process alone at new points, in pieces so that memory stays bounded."""
         pieces = self.scales.apply(points.double()).split(POINTS)
@@ -102,7 +106,7 @@ class ClassProcess:
     def is_worth_averaging(self, ensemble: ClassPredictive, rows: Batch) -> bool:
         """Whether on rows that neither has seen its NLL is at most one standard error above the ensemble's."""
         nll = torch.stack([_nll(each, rows) for each in (self.predictive(rows.inputs), ensemble)])
-        return first_within_one_error(nll if rows.weights is None else nll * rows.weights) == 0
+        return first_within_one_error(nll) == 0
 
     def generator(self) -> torch.Generator:
         """Of the draws behind every prediction, which all points share."""
@@ -141,6 +145,7 @@ def _observations(rows: Batch, num_classes: int) -> tuple[Float[Tensor, "N C"], 
 
 
 def _nll(predictive: ClassPredictive, rows: Batch) -> Float[Tensor, "N"]:
-    """−log p(y), finite in single precision too."""
+    """−log p(y) per row, times its weight; finite in single precision too."""
     tiny = torch.finfo(torch.float32).tiny
-    return -replace(predictive, probabilities=predictive.probabilities.double().clamp_min(tiny)).log_prob(rows.targets)
+    finite = replace(predictive, probabilities=predictive.probabilities.double().clamp_min(tiny))
+    return rows.weigh(-finite.log_prob(rows.targets))

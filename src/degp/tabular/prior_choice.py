@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from degp.calibration import first_within_one_error
 from degp.methods import Kind
 from degp.priors.evidence import Scales
 from degp.tabular.class_process import ClassProcess
@@ -143,7 +144,10 @@ def _has_process(config: TableConfig) -> bool:
 
 
 def _class_process(search: PriorSearch, config: TableConfig) -> ClassProcess | None:
-    """Of as many rows as keep its C roots as large as two of `exact_rows` rows; the generator stays as it is."""
+    """Of linear functions, or of networks where these are better by more than one standard error, left out row by row.
+
+    It has as many rows as keep its C roots as large as two of `exact_rows` rows. The generator stays as it is.
+    """
     if not _has_process(config):
         return None
     assert search.num_classes is not None
@@ -153,4 +157,8 @@ def _class_process(search: PriorSearch, config: TableConfig) -> ClassProcess | N
         order = torch.randperm(len(rows), generator=generator.clone_state(), device=generator.device)
         rows = rows[order[:most].to(rows.inputs.device)]
     rows = replace(rows, inputs=rows.inputs[:, : search.num_features])
-    return ClassProcess.fit(search.plain, rows, search.num_classes).calibrated()
+    state = generator.get_state()
+    linear = search.linear().plain
+    generator.set_state(state)
+    tried = [ClassProcess.fit(scales, rows, search.num_classes).calibrated() for scales in (linear, search.plain)]
+    return tried[first_within_one_error(torch.stack([process.leave_one_out_nll() for process in tried]))]

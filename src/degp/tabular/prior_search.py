@@ -61,6 +61,10 @@ class PriorSearch:
         """The same search for other rows, targets or weights."""
         return replace(self, rows=rows)
 
+    def linear(self) -> "PriorSearch":
+        """The same search for linear functions."""
+        return replace(self, depth=0)
+
     @cached_property
     def plain(self) -> Scales:
         """Those of the features, with a relevance each or with one for all."""
