@@ -58,6 +58,13 @@ CONTROLS = {
     "rank-one members": "rankone",
     "heads": "heads",
 }
+SETTINGS = {
+    "α": "α =",
+    "networks of the prior": "per step",
+    "their input": "pixels",
+    "divergence": "of the batch",
+    "context": "context",
+}
 CHEAPER = ("pixels", "of the batch")  # in the names of priors whose divergence is cheaper
 CHOICE = {
     "nll_validation": "NLL",
@@ -193,17 +200,31 @@ def _table(name: str, scores: dict[str, str]) -> str:
     groups = [(title, _by_label(own)) for title, own in _groups(records(name))]
     short, shared = short_names(by_label for _, by_label in groups)
     rows = [
-        [title, _seeds(mine), short[method], *(cell(values(mine, score)) for score in scores)]
+        [title, _seeds(mine), *_by_setting(short[method]), *(cell(values(mine, score)) for score in scores)]
         for title, by_label in groups
         for method, mine in by_label.items()
     ]
     if not rows:
         return ""
-    varies = [len({row[place] for row in rows}) > 1 for place in (0, 1)] + [True] * (1 + len(scores))
-    alike = [fact for fact, changes in zip(rows[0], varies, strict=True) if not changes]
-    heads, *cells = (list(compress(row, varies)) for row in (["network", "seeds", "method", *scores.values()], *rows))
+    columns = ["network", "seeds", "method", *SETTINGS, *scores.values()]
+    varies = [head in ("method", *scores.values()) or len(set(column)) > 1 for head, column in _columns(columns, rows)]
+    alike = [fact for fact, changes in zip(rows[0], varies, strict=True) if fact and not changes]
+    heads, *cells = (list(compress(row, varies)) for row in (columns, *rows))
     above = "; ".join([*alike, *shared])
     return "\n\n".join([*([f"{above}:"] if above else []), table(heads, cells)])
+
+
+def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, Sequence[str]]]:
+    return zip(heads, zip(*rows, strict=True), strict=True)
+
+
+def _by_setting(name: str) -> list[str]:
+    """The method of a name, and its settings by column."""
+    pieces = {piece: next((s for s, mark in SETTINGS.items() if mark in piece), "method") for piece in name.split(", ")}
+    return [
+        ", ".join(piece.removeprefix("α = ") for piece, of in pieces.items() if of == column)
+        for column in ("method", *SETTINGS)
+    ]
 
 
 def _seeds(own: Records) -> str:
