@@ -195,3 +195,12 @@ def test_the_error_bars_of_a_noise_free_table_are_the_estimators(tmp_path):
     outputs, spread = run_onnx(path, new), model.uncertainty(new)
     for part in PARTS:
         np.testing.assert_allclose(outputs[part], getattr(spread, part), rtol=1e-2)
+
+
+def test_the_graph_of_a_linear_process_of_classes_predicts_its_probabilities(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(150, 2))
+    model = DEGPClassifier(**QUICK).fit(x, x[:, 0] + 0.5 * x[:, 1] + 0.3 * random.normal(size=150) > 0)
+    assert model.process_.scales.depth == 0
+    path = export_onnx(model, tmp_path / "model.onnx")
+    assert max_difference(model, path, rows=100, random=np.random.default_rng(1)) < 1e-5
