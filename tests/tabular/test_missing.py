@@ -48,6 +48,14 @@ def test_a_harmless_missing_value_changes_no_noise():
     assert DEGPRegressor(**QUICK).fit(*table(200, 0, share=0.0)).missing_noise_ == MissingNoise()
 
 
+def test_only_cells_that_hide_much_have_a_factor():
+    X, y = table(300, 0)
+    X["c"] = np.where(np.arange(300) % 10 == 3, np.nan, X["a"] - y)
+    X["c"] = X["c"].sample(frac=1, random_state=0).to_numpy()
+    model = DEGPRegressor(**QUICK).fit(X, y)
+    assert [model.preprocessing_.features[place] for place in model.missing_noise_.places] == ["b is missing"]
+
+
 def test_input_dependent_noise_needs_neither_factors_nor_the_log():
     X, y = table(100, 0)
     model = DEGPRegressor(**QUICK, noise="input-dependent").fit(X, np.exp(y))

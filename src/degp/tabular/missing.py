@@ -74,13 +74,11 @@ def noise_of_missing(search: PriorSearch, indicators: Sequence[int]) -> MissingN
     noise = MissingNoise(places, (1.0,) * len(places))
     squares, before = _left_out(search)
     for _ in range(ROUNDS):
-        own = [
-            c * float(squares[search.rows.inputs[:, j] > 0].mean())
-            for j, c in zip(noise.places, noise.factors, strict=True)
-        ]
-        noise = MissingNoise(places, tuple(max(1.0, c) for c in own))
+        own = [float(squares[search.rows.inputs[:, j] > 0].mean()) for j in places]
+        factors = [max(1.0, c * square) for c, square in zip(noise.factors, own, strict=True)]
+        noise = MissingNoise(places, tuple(factors))
         squares, after = _left_out(search.for_rows(noise.weigh(search.rows)))
-    return noise if is_worthwhile(before - after) else MissingNoise()
+    return noise.larger() if is_worthwhile(before - after) else MissingNoise()
 
 
 def _left_out(search: PriorSearch) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
