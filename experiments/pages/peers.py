@@ -52,11 +52,11 @@ def num_splits(group: str = "regression") -> str:
     return f"{splits} split{'s' * (splits != 1)}"
 
 
-def leaders(group: str, count: str = "3") -> str:
-    """The methods of the lowest mean ranks in each score."""
+def leaders(group: str) -> str:
+    """The three methods of the lowest mean ranks in each score."""
     found = []
     for score in _group(group).ranked:
-        first = list(_ranking(group, score).means.items())[: int(count)]
+        first = list(_ranking(group, score).means.items())[:3]
         found.append(f"{TITLES.get(score, score)}: " + ", ".join(f"{_full(name)} {value:.2f}" for name, value in first))
     return "; ".join(found)
 
