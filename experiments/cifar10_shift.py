@@ -33,8 +33,8 @@ METHODS = ("rde", "chosen", "degp", "degp-a0.003-p8", "rde-context-exposed", "rd
 SUMMARY = (
     *("accuracy", "nll", "ece", "nll_unfitted", "accuracy_corrupted", "nll_corrupted", "ece_corrupted"),
     *("auroc_svhn_mi", "auroc_svhn_entropy", "auroc_cifar100_entropy", "auroc_fashion_mnist_entropy"),
-    *("risk_coverage_80", "nll_validation", "accuracy_validation", "nll_shifted", "auroc_validation_kmnist_mi"),
-    "auroc_validation_kmnist_entropy",
+    *("risk_coverage_80", "nll_validation", "accuracy_validation", "nll_shifted", "nll_cbar"),
+    *("auroc_validation_kmnist_mi", "auroc_validation_kmnist_entropy"),
 )
 
 

@@ -1,7 +1,7 @@
 """The 19 corruptions by name, their parameters at severities 1 to 5, and the function that applies them."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -114,15 +114,17 @@ def corrupt(
     return torch.cat([as_bytes(apply(chunk, *arguments)) for chunk in images.split(CHUNK)])
 
 
-def find_corruption(name: str, severity: int) -> tuple[Corruption, tuple[int | float, ...]]:
+def find_corruption(
+    name: str, severity: int, catalogue: Mapping[str, Corruption] = CATALOGUE
+) -> tuple[Corruption, tuple[int | float, ...]]:
     """A corruption by name, and its arguments at a severity."""
-    if name not in CATALOGUE:
-        near = difflib.get_close_matches(name, CORRUPTIONS, n=1, cutoff=0.4)
+    if name not in catalogue:
+        near = difflib.get_close_matches(name, catalogue, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else "choose one of these"
-        raise ValueError(f"a corruption must be one of {', '.join(CORRUPTIONS)}, but it is {name!r}; {hint}")
+        raise ValueError(f"a corruption must be one of {', '.join(catalogue)}, but it is {name!r}; {hint}")
     if severity not in range(1, 6):
         raise ValueError(f"a severity must be 1, 2, 3, 4 or 5, but it is {severity!r}; 1 is the mildest")
-    return CATALOGUE[name], CATALOGUE[name].severities[severity - 1]
+    return catalogue[name], catalogue[name].severities[severity - 1]
 
 
 def as_bytes(levels: Float[Tensor, "*axes"]) -> UInt8[Tensor, "*axes"]:

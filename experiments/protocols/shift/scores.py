@@ -13,12 +13,14 @@ from torch import Tensor
 from degp import metrics
 from degp.vision import Calibrated, Trained, class_scores, ood_scores
 from experiments.data.corruptions import CORRUPTIONS, corrupt
+from experiments.data.corruptions_bar import CORRUPTIONS_BAR, corrupt_bar
 from experiments.protocols.assessment import assess
 from experiments.protocols.image_runs import Evaluation, evaluate_curves
 from experiments.protocols.shift.sets import Images, ShiftSets, validation_shifts
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 DETECTED = ("auroc", "fpr95")  # of `ood_scores`, for each OOD set
+SEVERITIES = (1, 2, 3, 4, 5)
 CORRUPTED = ("accuracy", "nll", "ece", "nll_unfitted", "ece_unfitted")
 
 
@@ -32,7 +34,7 @@ class CorruptedImages:
     """
 
     types: Sequence[str] = CORRUPTIONS
-    severities: Sequence[int] = (1, 2, 3, 4, 5)
+    severities: Sequence[int] = SEVERITIES
     overlays: Sequence[Tensor] | None = None
     kept: dict[tuple[str, int], Images] = field(default_factory=dict)
 
@@ -92,8 +94,8 @@ def chosen_by(trained: Trained, sets: ShiftSets) -> tuple[Calibrated, dict[str, 
     """Temperatures fitted on the validation images, and the scores on these, on their shifts, and on other OOD images.
 
     `nll_validation`, `accuracy_validation`, `ece_validation`, `nll_validation_unfitted`; `nll_shifted`,
-    `accuracy_shifted`, their means over `validation_shifts`, and each one's `nll_shifted_<name>`;
-    `auroc_validation_<set>_<score>`, and `fpr95_…`.
+    `accuracy_shifted`, their means over `validation_shifts`, and each one's `nll_shifted_<name>`; `nll_cbar`,
+    `accuracy_cbar` and `nll_cbar_<name>`, likewise of CIFAR-10-C̄; `auroc_validation_<set>_<score>`, and `fpr95_…`.
     """
     labels, outputs = sets.validation.targets, trained.outputs(sets.validation.inputs)
     calibrated = Calibrated.fitted(trained.method, outputs, labels)
@@ -107,10 +109,24 @@ def chosen_by(trained: Trained, sets: ShiftSets) -> tuple[Calibrated, dict[str, 
     for score in ("nll", "accuracy"):
         scores[f"{score}_shifted"] = mean(each[score] for each in shifted.values())
     scores |= {f"nll_shifted_{name}": each["nll"] for name, each in shifted.items()}
+    scores |= _on_cbar(calibrated, trained, sets)
     for name, images in sets.ood_validation.items():
         found = _detected(calibrated, outputs, labels, trained.outputs(images))
         scores |= {key.replace("_", f"_validation_{name}_", 1): value for key, value in found.items()}
     return calibrated, scores
+
+
+def _on_cbar(calibrated: Calibrated, trained: Trained, sets: ShiftSets) -> dict[str, float]:
+    """Means over types and severities of CIFAR-10-C̄, whose corruptions are unlike those that are reported."""
+    images, labels = sets.validation.inputs, sets.validation.targets
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, severity in product(CORRUPTIONS_BAR, SEVERITIES):
+        corrupted = corrupt_bar(images, name, severity, generator=torch.Generator(images.device).manual_seed(0))
+        outputs = trained.outputs(corrupted, progress=False)
+        found.setdefault(name, []).append(class_scores(calibrated.one_temperature(outputs).probabilities, labels))
+    rows = [row for each in found.values() for row in each]
+    means = {f"{score}_cbar": mean(row[score] for row in rows) for score in ("nll", "accuracy")}
+    return means | {f"nll_cbar_{name}": mean(row["nll"] for row in each) for name, each in found.items()}
 
 
 def _detection(
