@@ -327,3 +327,9 @@ def test_unsuitable_networks_are_refused(work, message):
 
 def test_light_members_are_an_ensemble():
     assert type(lora(nn.Linear(3, 2), 2)) is type(rank_one(nn.Linear(3, 2), 2)) is Ensemble
+
+
+def test_members_without_factors_would_be_equal_and_are_refused():
+    decoder = nn.Sequential(nn.ConvTranspose1d(1, 2, 3), nn.Flatten())
+    with pytest.raises(ValueError, match=r"has none, or transposed ones only, .* members would be equal; train"):
+        rank_one(decoder, M)
