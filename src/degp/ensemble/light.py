@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from degp.ensemble.backbones import bare
 from degp.ensemble.construction import require_initialised
 from degp.ensemble.layers import LightLayer, LowRank, RankOne, is_linear, is_product, with_layers
 from degp.ensemble.members import Ensemble
@@ -103,6 +104,7 @@ def lora(
 def _copied(network: nn.Module, members: int, new: Callable[[Tensor], Tensor]) -> nn.Module:
     if members < 1:
         raise ValueError(f"an ensemble needs at least one member, but members is {members}")
+    network = bare(network)
     require_initialised("the network", network)
     computed = [name for name, layer in network.named_modules() if is_product(layer) and is_parametrized(layer)]
     if computed:
