@@ -192,3 +192,14 @@ def test_other_likelihoods_are_refused(tmp_path):
         TypeError, match=r"or a Categorical likelihood, but this one is a Bernoulli; export the members"
     ):
         export_ensemble(Ensemble(mlp, 2), methods.de(Bernoulli()), rows(2), tmp_path / "model.onnx")
+
+
+def test_weights_that_onnxruntime_cannot_run_are_pointed_out(tmp_path):
+    ensemble, method = heads(nn.Linear(4, 8).bfloat16()).bfloat16(), methods.de(Categorical())
+    with pytest.warns(UserWarning, match=r"onnxruntime cannot run on a CPU; .* call float\(\) of the ensemble"):
+        export_ensemble(ensemble, method, rows(2).bfloat16(), tmp_path / "half.onnx")
+    path = export_ensemble(ensemble.float(), method, rows(2), tmp_path / "single.onnx")
+    assert_close(
+        torch.from_numpy(run_onnx(path, rows(7).numpy())["probabilities"]),
+        predict(ensemble, rows(7), method).probabilities,
+    )

@@ -260,6 +260,15 @@ def test_log_prob_of_labels_is_that_of_the_mixture():
     assert_close(Categorical().mixture(g).log_prob(labels), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
+def test_labels_may_be_any_whole_numbers(dtype):
+    labels = torch.tensor([0, 2, 1, 1]).to(dtype)
+    Categorical().check(labels, 3)
+    Categorical().check_values(labels, 3)
+    with pytest.raises(ValueError, match=r"labels must lie in 0 … 1, .* reach from 0 to 2"):
+        Categorical().check_values(labels, 2)
+
+
 def test_labels_are_the_most_probable():
     assert Categorical().mixture(torch.tensor([[[0.0, 3.0, 1.0], [2.0, 0.0, 1.0]]])).labels.tolist() == [1, 0]
 

@@ -274,10 +274,11 @@ class Categorical(nn.Module):
             )
 
     def check_values(self, targets: Shaped[Tensor, "N ..."], num_outputs: int) -> None:
-        if len(targets) and not (0 <= int(targets.min()) and int(targets.max()) < num_outputs):
+        labels = targets.long()  # some unsigned types have no minimum
+        if len(labels) and not (0 <= int(labels.min()) and int(labels.max()) < num_outputs):
             raise ValueError(
                 f"labels must lie in 0 … {num_outputs - 1}, since the network has {num_outputs} outputs, but they "
-                f"reach from {int(targets.min())} to {int(targets.max())}; number the classes from 0"
+                f"reach from {int(labels.min())} to {int(labels.max())}; number the classes from 0"
             )
 
     def probabilities(self, functions: Float[Tensor, "... C"]) -> Float[Tensor, "... C"]:

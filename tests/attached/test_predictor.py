@@ -55,6 +55,33 @@ def test_heads_of_a_network_in_half_precision_are_single(dtype, tmp_path):
     assert_close(one, single, atol=0.05, rtol=0.05)
 
 
+def test_autocast_does_not_change_error_bars():
+    """In bfloat16 the rounding of the members would be most of their variance."""
+    network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    torch.manual_seed(0)
+    targets = network(X).detach()
+    plain = attach(network, Batch(X, targets), generator=seeded(), **OPTIONS)
+    with torch.autocast("cpu", torch.bfloat16):
+        within = attach(network, Batch(X, targets), generator=seeded(), **OPTIONS)
+        predictions = [each.predict(NEW) for each in (plain, within)]
+    expected = plain.predict(NEW)
+    for prediction in predictions:
+        assert_close(prediction.mean, expected.mean)
+        assert_close(prediction.epistemic, expected.epistemic)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
+def test_heads_are_trained_in_code_that_is_for_inference(mode):
+    network = Ending()
+    torch.manual_seed(0)
+    expected = attach(network, Batch(X, LABELS), generator=seeded(), **OPTIONS).predict(NEW, generator=seeded())
+    torch.manual_seed(0)
+    with mode():
+        predictor = attach(network, Batch(X, LABELS), generator=seeded(), **OPTIONS)
+        prediction = predictor.predict(NEW, generator=seeded())
+    assert_close(prediction.probabilities, expected.probabilities)
+
+
 @pytest.mark.slow
 def test_a_network_that_ends_with_a_softmax_is_one_graph(tmp_path):
     pytest.importorskip("onnxruntime")

@@ -7,7 +7,8 @@ import torch
 from torch.nn.functional import one_hot
 from torch.testing import assert_close
 
-from degp.attached.targets import checked_targets
+from degp import Batch
+from degp.attached.targets import Targets, checked_targets
 from tests.fixtures import normal
 
 LABELS = torch.arange(12) % 3
@@ -65,3 +66,18 @@ def test_other_real_targets_are_regressed_silently(targets):
 def test_real_targets_are_no_labels(targets):
     with pytest.raises(ValueError, match="classes=3 needs whole-number labels or one-hot rows, but targets are torch"):
         checked_targets(targets, 3, 3)
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e15])
+def test_small_and_large_targets_have_units_of_their_own(unit):
+    values = normal(12, 2, dtype=torch.float32)
+    known = Targets.of(Batch(values, values * unit), 2, None)
+    assert_close(known.real, Targets.of(Batch(values, values), 2, None).real, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-20, 1e25])
+def test_targets_whose_variance_is_no_number_are_refused(unit):
+    values = normal(12, 2, dtype=torch.float32)
+    with pytest.raises(ValueError, match=r"between 1e-16 and 2e\+16, .* that of target 1 is .*; give it another unit"):
+        Targets.of(Batch(values, values * torch.tensor([1.0, unit])), 2, None)
+    Targets.of(Batch(values.double(), values.double() * unit), 2, None)

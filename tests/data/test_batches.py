@@ -3,7 +3,15 @@
 import pytest
 import torch
 from torch.testing import assert_close
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from degp import Batch
 from degp.data.batches import DatasetRows, as_points, batches_of, population_of
@@ -60,6 +68,24 @@ def test_rows_of_a_data_set():
     assert_close(batch.inputs, X[[5, 2]])
     assert_close(rows[:2].targets, Y[:2, None])
     assert batch.population == 20 and len(rows) == 7
+
+
+@pytest.mark.parametrize(
+    "options, count",
+    [
+        ({"batch_size": 2, "sampler": SubsetRandomSampler([0, 2, 5])}, 3),
+        ({"batch_size": 2, "sampler": SubsetRandomSampler(torch.tensor([0, 0, 5]))}, 2),
+        ({"batch_size": 2, "sampler": range(4)}, 4),
+        ({"batch_size": None, "sampler": [1, 2]}, 2),
+        ({"batch_sampler": BatchSampler(SubsetRandomSampler([0, 2, 5]), 2, drop_last=False)}, 3),
+        ({"batch_size": 2, "sampler": RandomSampler(DATASET, num_samples=3)}, 7),
+        ({"batch_size": 2, "sampler": WeightedRandomSampler(torch.ones(7), 50)}, 7),
+        ({"batch_size": 2, "drop_last": True}, 7),
+    ],
+    ids=["subset", "tensor", "range", "rows", "batches", "some at a time", "often", "drop_last"],
+)
+def test_the_population_of_a_loader_is_the_rows_that_it_draws(options, count):
+    assert population_of(DataLoader(DATASET, **options)) == count
 
 
 def test_a_forgotten_population_is_an_error():

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.testing import assert_close
 
 from degp.ensemble.backbones import Cut
@@ -223,3 +224,12 @@ def test_entries_of_a_dictionary_go_by_name_and_strangers_are_refused():
         callable_with(Named(), inputs | {"index": torch.arange(6)})
     with pytest.raises(ValueError, match=r"fails on the first batch, \(6, 4\) of torch.float32, with: .*tuple"):
         callable_with(nn.Linear(4, 3), (X,))
+
+
+def test_a_network_with_spectral_normalisation_is_not_changed():
+    network = nn.Sequential(spectral_norm(nn.Linear(4, 8)), nn.ReLU(), spectral_norm(nn.Linear(8, 3)))
+    before = copy.deepcopy(network.state_dict())
+    cut, _ = last_layer(network, X)
+    assert network.training and cut.layer == "2"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert_close(cut.backbone(network)(X), network.eval()[:2](X))

@@ -327,3 +327,15 @@ def test_unsuitable_networks_are_refused(work, message):
 
 def test_light_members_are_an_ensemble():
     assert type(lora(nn.Linear(3, 2), 2)) is type(rank_one(nn.Linear(3, 2), 2)) is Ensemble
+
+
+def test_members_without_factors_would_be_equal_and_are_refused():
+    decoder = nn.Sequential(nn.ConvTranspose1d(1, 2, 3), nn.Flatten())
+    with pytest.raises(ValueError, match=r"has none, or transposed ones only, .* members would be equal; train"):
+        rank_one(decoder, M)
+
+
+def test_compiled_networks_are_unwrapped():
+    network = torch.compile(mlp(3, [5], 2))
+    assert [name for name, layer in lora(network, M, layers="0").stacked.named_modules() if isinstance(layer, LowRank)]
+    assert rank_one(network, M).stacked.state_dict().keys() == rank_one(mlp(3, [5], 2), M).stacked.state_dict().keys()

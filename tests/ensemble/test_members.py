@@ -331,3 +331,15 @@ def test_a_fault_of_the_network_is_not_blamed_on_vmap():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         ensemble(POINTS.float())
     assert "not yet chosen" in repr(ensemble)
+
+
+def test_compiled_members_are_the_networks_themselves(tmp_path):
+    networks = [mlp(3, [5], 2) for _ in range(3)]
+    wrapped = [*map(torch.compile, networks[:2]), networks[2]]
+    inputs = POINTS.float()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as that they run one after the other
+        ensemble = Ensemble(wrapped)
+    assert_close(ensemble(inputs), torch.stack([network(inputs) for network in networks]))
+    ensemble.save(tmp_path / "model")
+    assert_close(Ensemble.load(tmp_path / "model")(inputs), ensemble(inputs))

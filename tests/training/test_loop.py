@@ -675,3 +675,17 @@ def test_an_optimizer_that_needs_a_closure_is_refused():
     ensemble = Ensemble(lambda: nn.Linear(3, 1), 2)
     with pytest.raises(ValueError, match="but LBFGS evaluates the loss several times per step; use Adam or SGD"):
         fit(ensemble, REAL, de(Gaussian(0.1)), epochs=1, optimizer=torch.optim.LBFGS(ensemble.parameters()))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference_mode"])
+def test_training_needs_no_gradients_of_its_caller(mode):
+    def trained():
+        torch.manual_seed(0)
+        return Ensemble(lambda: mlp(3, [4], 1), 3)
+
+    method, options = degp(Gaussian(variance=0.1), NNGP(depth=1)), {"epochs": 2, "progress": False}
+    one, two = trained(), trained()
+    fit(one, REAL, method, generator=torch.Generator().manual_seed(0), **options)
+    with mode():
+        fit(two, REAL, method, generator=torch.Generator().manual_seed(0), **options)
+    torch.testing.assert_close(two(INPUTS), one(INPUTS))

@@ -18,6 +18,7 @@ from degp.data.arrays import check_weights
 from degp.data.batches import batches_of
 from degp.ensemble import Ensemble
 from degp.ensemble.last_layers import callable_with, last_layer
+from degp.ensemble.modes import with_gradients
 from degp.features import cache_features
 from degp.typing import Batch
 
@@ -79,20 +80,22 @@ def attach(
     _require_generator_on(device, generator)
     if validation is None:
         _warn_of_seen_points()
-    batches = batches_of(data, device=device)
-    first = _first(batches)
-    network = callable_with(network, first.inputs)
-    cut, outputs = last_layer(network, first.inputs, layer)
-    body = cut.backbone(network)
-    features = cache_features(body, chain([first], batches), path=path)
-    _check_features(features)
-    targets = Targets.of(features, outputs, classes)
-    sizes = {"members": members, "width": width, "components": components}
-    made = prepare(body, features, targets, **sizes, generator=generator)
-    ensemble, method = made.ensemble, made.method
-    held_out = None if validation is None else _held_out(ensemble, batches_of(validation, device=device), targets)
-    heads, options = ensemble.on_features(), {"batch_size": batch_size, "generator": generator, "progress": progress}
-    train_calibrated(heads, made.points, method, held_out, steps=steps, **options)
+    with with_gradients(), torch.autocast(device.type, enabled=False):
+        batches = batches_of(data, device=device)
+        first = _first(batches)
+        network = callable_with(network, first.inputs)
+        cut, outputs = last_layer(network, first.inputs, layer)
+        body = cut.backbone(network)
+        features = cache_features(body, chain([first], batches), path=path)
+        _check_features(features)
+        targets = Targets.of(features, outputs, classes)
+        sizes = {"members": members, "width": width, "components": components}
+        made = prepare(body, features, targets, **sizes, generator=generator)
+        ensemble, method = made.ensemble, made.method
+        held_out = None if validation is None else _held_out(ensemble, batches_of(validation, device=device), targets)
+        heads = ensemble.on_features()
+        options = {"batch_size": batch_size, "generator": generator, "progress": progress}
+        train_calibrated(heads, made.points, method, held_out, steps=steps, **options)
     ensemble.execution = heads.execution
     return Attached(ensemble.eval(), method.requires_grad_(False), cut, made.scales)
 

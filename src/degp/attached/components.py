@@ -109,16 +109,19 @@ def _apply(scales: Scales, layer: nn.Module) -> None:
 def _principal_components(features: Float[Tensor, "N D"], most: int) -> nn.Linear:
     """x ↦ (x − μ) V / s: the first principal components in one common unit, so that their mean variance is one."""
     x = features.double()
-    mean = x.mean(0)
-    variances, vectors = torch.linalg.eigh((x - mean).mT @ (x - mean) / len(x))  # ascending
+    mean, (N, D) = x.mean(0), x.shape
+    x = x - mean
+    variances, vectors = torch.linalg.eigh((x.mT @ x if D <= N else x @ x.mT) / N)  # ascending
     if not variances[-1] > 0:
         raise ValueError(
-            f"the network's features must differ between points, but those of all {len(x)} are equal; check the data"
+            f"the network's features must differ between points, but those of all {N} are equal; check the data"
         )
     kept = max(1, min(most, int((variances > 1e-12 * variances[-1]).sum())))
     variances, vectors = variances[-kept:].flip(0), vectors[:, -kept:].flip(1).mT
+    if D > N:  # Gram matrix of points: its eigenvectors u give those of features, v = xᵀu / √(N variance)
+        vectors = vectors @ x / (N * variances).sqrt()[:, None]
     unit = variances.mean().sqrt()
-    layer = nn.Linear(x.shape[1], kept, device=x.device, dtype=features.dtype).requires_grad_(False)
+    layer = nn.Linear(D, kept, device=x.device, dtype=features.dtype).requires_grad_(False)
     layer.weight.copy_(vectors / unit)
     layer.bias.copy_(-(vectors @ mean) / unit)
     return layer

@@ -58,15 +58,17 @@ class Attached:
     ) -> Predictive:
         """The predictive distribution of new targets, from the network's own inputs; arguments as in `predict`.
 
-        Inputs may be on another device than the network.
+        Inputs may be on another device than the network. In `torch.autocast` too, everything has the precision of its
+        weights.
         """
         inputs = as_inputs(inputs)
         check_inputs(inputs)
         device = next(self.ensemble.parameters()).device
         points = map_tensors(lambda tensor: tensor.to(device), inputs)
-        return predict(
-            self.ensemble, points, self.method, num_draws=num_draws, batch_size=batch_size, generator=generator
-        )
+        with torch.autocast(device.type, enabled=False):  # rounding that differs between members looks like uncertainty
+            return predict(
+                self.ensemble, points, self.method, num_draws=num_draws, batch_size=batch_size, generator=generator
+            )
 
     def save(self, folder: Path | str) -> None:
         """Saves everything that `load` needs to a new folder, without pickle."""

@@ -13,6 +13,8 @@ from degp.typing import Batch
 
 __all__ = ["Targets", "checked_targets"]
 
+MARGIN = 1e3  # between a target's standard deviation and that of its noise, or of its extrapolations
+
 Units = tuple[Float[Tensor, "C"], Float[Tensor, "C"]]  # mean and standard deviation per target
 
 
@@ -39,6 +41,7 @@ class Targets:
         if not values.is_floating_point():
             return cls(values, count, None, as_real(values, count, points.weights))
         offset, unit = _units_of(values)
+        _require_squares(unit, points.inputs.dtype)
         return cls(values, count, (offset, unit), (values - offset) / unit)
 
     @property
@@ -113,6 +116,21 @@ def _checked_labels(
 
 def _units_of(targets: Float[Tensor, "N C"]) -> Units:
     """Mean and standard deviation of each target; those that are constant have the unit one."""
-    offset = targets.mean(0)
-    spread = (targets - offset).square().mean(0).sqrt()
-    return offset, torch.where(spread > 0, spread, 1.0)
+    values = targets.double()  # squares of small or large numbers are 0 or infinite in float32
+    offset = values.mean(0)
+    spread = (values - offset).square().mean(0).sqrt()
+    return offset.to(targets), torch.where(spread > 0, spread, 1.0).to(targets)
+
+
+def _require_squares(unit: Float[Tensor, "C"], dtype: torch.dtype) -> None:
+    """Raises ValueError where variances in these units are no numbers of the dtype."""
+    limits = torch.finfo(dtype)
+    lowest, highest = MARGIN * limits.tiny**0.5, limits.max**0.5 / MARGIN
+    bad = ~((unit >= lowest) & (unit <= highest))
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"the standard deviation of a target must lie between {lowest:.0e} and {highest:.0e}, so that {dtype} "
+            f"holds variances, but that of target {first} is {float(unit[first]):.1e}; give it another unit, such as "
+            f"nm for m"
+        )

@@ -80,6 +80,8 @@ def population_of(data: Any) -> int:
     if isinstance(data, Batch):
         return data.population
     source = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(data, DataLoader) and (indices := _indices_of(data)) is not None:
+        return len({int(index) for index in indices})
     if isinstance(data, (DataLoader, Dataset)) and isinstance(source, Sized):
         return len(source)
     if isinstance(data, Sequence):
@@ -93,6 +95,12 @@ def population_of(data: Any) -> int:
         f"the number of training points must be known, because it scales the prior against the data, but a "
         f"{type(data).__name__} does not have it; pass population=…"
     )
+
+
+def _indices_of(loader: DataLoader[Any]) -> Iterable[Any] | None:
+    """The rows that a loader draws, where its sampler lists them: a `SubsetRandomSampler`, or a list of indices."""
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return sampler if isinstance(sampler, Sequence) else getattr(sampler, "indices", None)
 
 
 def _described(item: Any) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from degp.ensemble.backbones import bare
 from degp.ensemble.stacking import Stacked, difference
 
 __all__ = ["networks_from", "require_initialised", "stacked_if_alike"]
@@ -22,7 +23,10 @@ def stacked_if_alike(modules: list[nn.Module]) -> Stacked | list[nn.Module]:
 
 
 def networks_from(members: Sequence[nn.Module] | Callable[[], nn.Module], count: int | None) -> list[nn.Module]:
-    """The networks that a user hands over, as a list or as a function that makes one; errors say what is wrong."""
+    """The networks that a user hands over, as a list or as a function that makes one; errors say what is wrong.
+
+    Networks inside `torch.compile` or `nn.DataParallel` are unwrapped.
+    """
     if callable(members) and not isinstance(members, nn.Module):
         if count is None or count < 1:
             raise ValueError(
@@ -44,6 +48,7 @@ def networks_from(members: Sequence[nn.Module] | Callable[[], nn.Module], count:
         if not isinstance(module, nn.Module):
             raise TypeError(f"every member must be a torch.nn.Module, but member {index} is a {type(module).__name__}")
         require_initialised(f"member {index}", module)
+    modules = [bare(module) for module in modules]  # wrappers differ, and cannot be stacked
     if len({id(module) for module in modules}) != len(modules):
         raise ValueError("members must be different objects, but one network is in the list twice; deepcopy it")
     seen: dict[int, int] = {}

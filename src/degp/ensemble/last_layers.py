@@ -73,7 +73,8 @@ def last_layer(network: nn.Module, inputs: Inputs, name: str | None = None) -> t
         inputs: a batch.
         name: of the layer; then the number is that of its own outputs.
     """
-    cut, outputs = _found(network, inputs, name)
+    with evaluation(network):  # in training mode, reading a weight with spectral normalisation changes it
+        cut, outputs = _found(network, inputs, name)
     features = cut.backbone(network)(take_points(inputs, slice(2)))
     return replace(cut, in_single=features.dtype in (torch.float16, torch.bfloat16)), outputs
 
@@ -90,7 +91,7 @@ def _found(network: nn.Module, inputs: Inputs, name: str | None) -> tuple[Cut, i
         )
     if wanted is not None and wanted not in linear:
         raise ValueError(f"members replace a linear layer of the network, but {name!r} is none; there are: {known}")
-    with evaluation(network), _calls_of(linear) as calls:
+    with _calls_of(linear) as calls:
         outputs = network(inputs)
     for key in [key for key in reversed(calls) if wanted in (None, key)]:
         cut = _cut(network, key, is_end=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from degp.ensemble.backbones import bare
 from degp.ensemble.construction import require_initialised
 from degp.ensemble.layers import LightLayer, LowRank, RankOne, is_linear, is_product, with_layers
 from degp.ensemble.members import Ensemble
@@ -22,10 +23,10 @@ def rank_one(
 ) -> Ensemble:
     """M members that share the matrices of a network and differ by one factor per input and output of each layer.
 
-    Layer by layer, member m is ((x ∘ rₘ) W) ∘ sₘ + bₘ (BatchEnsemble). Linear layers and convolutions have factors.
-    All vectors (biases, scales of normalisation layers) and BatchNorm's statistics are each member's own; matrices,
-    kernels and embeddings exist once. What is frozen in the network stays frozen and shared: where everything is, only
-    the factors train, and the network always runs in evaluation mode.
+    Layer by layer, member m is ((x ∘ rₘ) W) ∘ sₘ + bₘ (BatchEnsemble). Linear layers and convolutions have factors,
+    transposed convolutions have none. All vectors (biases, scales of normalisation layers) and BatchNorm's statistics
+    are each member's own; matrices, kernels and embeddings exist once. What is frozen in the network stays frozen and
+    shared: where everything is, only the factors train, and the network always runs in evaluation mode.
 
     Args:
         network: copied; trained or not.
@@ -41,6 +42,11 @@ def rank_one(
     frozen = not any(parameter.requires_grad for parameter in network.parameters())
     base = _copied(network, members, lambda tensor: tensor.detach().clone())
     light = with_layers(base, lambda name, layer: RankOne(layer) if is_product(layer) else None)
+    if not any(isinstance(layer, RankOne) for layer in light.modules()):
+        raise ValueError(
+            "light members differ in linear layers and convolutions, but the network has none, or transposed ones "
+            "only, which have no factors, and members would be equal; train degp.Ensemble(make, M)"
+        )
     own = [name for name, p in light.named_parameters() if p.requires_grad and p.ndim <= 1]
     statistics = [] if frozen else _statistics(light)
     return _ensemble(light, members, own + statistics, spread, generator)
@@ -98,6 +104,7 @@ def lora(
 def _copied(network: nn.Module, members: int, new: Callable[[Tensor], Tensor]) -> nn.Module:
     if members < 1:
         raise ValueError(f"an ensemble needs at least one member, but members is {members}")
+    network = bare(network)
     require_initialised("the network", network)
     computed = [name for name, layer in network.named_modules() if is_product(layer) and is_parametrized(layer)]
     if computed:

@@ -4,9 +4,10 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
-__all__ = ["evaluation", "is_frozen", "kept_buffers"]
+__all__ = ["evaluation", "is_frozen", "kept_buffers", "with_gradients"]
 
 
 def is_frozen(module: nn.Module) -> bool:
@@ -40,3 +41,10 @@ def kept_buffers(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for home, originals in zip(homes, before, strict=True):
             home.update(originals)
+
+
+@contextmanager
+def with_gradients() -> Iterator[None]:
+    """A block that records gradients, also where it is called in `torch.no_grad` or `torch.inference_mode`."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield

@@ -97,10 +97,11 @@ def _forms(module: nn.Module) -> dict[str, str]:
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """A module's plain attributes, which stacked members share: numbers, names, functions, hooks."""
+    others = ("training", "_parameters", "_buffers", "_modules", "_is_torch_compile")  # the last: is in a wrapper
     return {  # hooks without their keys, which are serial numbers
         name: list(value.values()) if "hook" in name and isinstance(value, Mapping) else value
         for name, value in vars(module).items()
-        if name not in ("training", "_parameters", "_buffers", "_modules")
+        if name not in others
     }
 
 

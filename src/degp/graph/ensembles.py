@@ -1,6 +1,7 @@
 """Ensembles as graphs: members in operations that a graph can hold, and the method's predictive distribution."""
 
 import copy
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ def export_ensemble(
         ['aleatoric', 'epistemic', 'mean', 'total']
     """
     inputs = as_inputs(inputs)
+    _warn_of_bfloat16(ensemble)
     graph, example = _prediction(ensemble, method, inputs, coefficients, num_draws, generator)
     return write_onnx(
         graph,
@@ -81,6 +83,15 @@ def exported_program(
     graph, example = _prediction(ensemble, method, as_inputs(inputs), coefficients, num_draws, generator)
     with differentiable_attention(), torch.no_grad():
         return torch.export.export(graph, (example,), dynamic_shapes=(any_number_of(example),))
+
+
+def _warn_of_bfloat16(ensemble: Ensemble) -> None:
+    if any(tensor.dtype == torch.bfloat16 for tensor in ensemble.state_dict().values()):
+        warnings.warn(
+            "the graph has bfloat16 weights, which onnxruntime cannot run on a CPU; for a graph that runs there, call "
+            "float() of the ensemble (.ensemble of an attached predictor), and export it with inputs in float32",
+            stacklevel=3,
+        )
 
 
 def _prediction(

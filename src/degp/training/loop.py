@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from degp.data import check_inputs, check_weights
 from degp.ensemble import Ensemble
 from degp.ensemble.members import require_ensemble
-from degp.ensemble.modes import evaluation
+from degp.ensemble.modes import evaluation, with_gradients
 from degp.ensemble.outputs import naming_inputs
 from degp.methods import Method, require_method
 from degp.methods.contract import as_module
@@ -96,7 +96,7 @@ def fit(
     if known.weights is not None:
         check_weights(known.weights)
     inputs = plan.stepping.transform(example.inputs, probe)
-    with naming_inputs(ensemble, inputs):
+    with naming_inputs(ensemble, inputs), with_gradients():
         if undecided:
             _log.info("%s", ensemble.train().choose_execution(inputs))
         state.num_outputs = _check(ensemble, known, method, plan, inputs)
@@ -104,7 +104,7 @@ def fit(
         plan.checkpoints.start(state, resume=plan.resume)
     ensemble.train()
     try:
-        with no_denormals():
+        with no_denormals(), with_gradients():
             _run(state, source, plan, validation, _as_list(callback), progress)
     except NonFiniteLossError as error:
         last = _last_good(plan.checkpoints)
