@@ -75,9 +75,11 @@ def transform(crop=CropAndFlip()):
     return lambda pixels, generator: normalise(crop(pixels, generator)).double()
 
 
-def trained(stepping, strategy=None, *, epochs=2, checkpoints=None, method=None, ensemble=None, generator=None):
+def trained(
+    stepping, strategy=None, *, epochs=2, checkpoints=None, method=None, ensemble=None, generator=None, rate=0.05
+):
     ensemble, method = ensemble or members(strategy), method or functional()
-    rate = torch.tensor(0.05, device="cuda")
+    rate = torch.tensor(rate, device="cuda")
     optimizers = [
         torch.optim.SGD(ensemble.parameters(), lr=rate, momentum=0.9, fused=True),
         torch.optim.Adam(method.parameters(), lr=torch.tensor(1e-3, device="cuda"), capturable=True),
@@ -243,7 +245,7 @@ def test_dropout_resumes_where_it_was():
 
     def run(stepping, epochs, checkpoints=None):
         torch.manual_seed(2)
-        parts = {"ensemble": Ensemble(network, 3).cuda().double(), "method": functional()}
+        parts = {"ensemble": Ensemble(network, 3).cuda().double(), "method": functional(), "rate": 1e-3}
         return trained(stepping(transform()), epochs=epochs, checkpoints=checkpoints, **parts)
 
     for stepping in (Eager, Captured):

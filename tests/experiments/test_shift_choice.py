@@ -1,8 +1,8 @@
-"""The rule that chooses DE-GP's settings: harmless on clean validation images, best under shift."""
+"""The rule that chooses DE-GP's settings: harmless on clean validation images, best under shift, up to ties."""
 
 import pytest
 
-from experiments.protocols.shift.choice import HARMLESS, preferred
+from experiments.protocols.shift.choice import HARMLESS, TIE, preferred
 from experiments.protocols.shift.runs import run_by_name
 
 
@@ -19,6 +19,12 @@ HARMFUL = record("degp-a0.1-p8-context-alone", 0.29 + 1.1 * HARMLESS, 0.9)
 def test_the_lowest_nll_under_shift_is_preferred_among_those_that_do_no_harm():
     assert preferred([BASELINE, MILD, STRONG, HARMFUL]) == STRONG
     assert preferred([BASELINE, MILD]) == MILD
+
+
+def test_clean_images_decide_between_settings_that_are_tied_under_shift():
+    near, far = (record("degp-a0.002-p8-context", 0.27, (1 + share * TIE) * 1.1) for share in (0.9, 1.1))
+    assert preferred([BASELINE, MILD, near]) == near
+    assert preferred([BASELINE, MILD, far]) == MILD
 
 
 def test_other_methods_and_other_augmentation_are_no_candidates():
