@@ -10,11 +10,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from degp import Batch, Ensemble, Gaussian, cache_features, fit, methods
 from degp.features import features_of
+from degp.runtime import progress
 from degp.runtime.execution import Vmap
 from tests.fixtures import normal, seeded
 
 X = normal(10, 3, dtype=torch.float32)
 Y = X[:, :1]
+LOADER = DataLoader(TensorDataset(X, Y), 4)
 
 
 def frozen():
@@ -24,9 +26,7 @@ def frozen():
     return backbone.requires_grad_(False)
 
 
-@pytest.mark.parametrize(
-    "data", [Batch(X, Y), TensorDataset(X, Y), DataLoader(TensorDataset(X, Y), 4)], ids=["batch", "dataset", "loader"]
-)
+@pytest.mark.parametrize("data", [Batch(X, Y), TensorDataset(X, Y), LOADER], ids=["batch", "dataset", "loader"])
 def test_features_are_those_of_evaluation_mode(data):
     backbone = frozen()
     before = copy.deepcopy(backbone.state_dict())
@@ -96,3 +96,12 @@ def test_no_points_have_no_features():
     assert features_of(nn.Linear(2, 3), torch.zeros(0, 2)).shape == (0, 3)
     with pytest.raises(ValueError, match="batch_size is a number of points and must be at least 1, but it is 0"):
         features_of(nn.Linear(2, 3), torch.zeros(4, 2), batch_size=0)
+
+
+@pytest.mark.parametrize("loader", [LOADER, iter(LOADER)], ids=["loader", "iterator"])
+def test_the_passage_of_points_shows_its_progress(loader, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    cache_features(frozen(), loader, progress=True)
+    of = " of 10" if loader is LOADER else ""
+    shown = [line.split(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == [f"point {count}{of}" for count in (4, 8, 10)]

@@ -16,7 +16,7 @@ LAYERS = [
     {"points"},
     {"typing"},
     {"runtime.cpu", "runtime.files", "runtime.optimizers", "runtime.streams", "runtime.distributed", "runtime.kernels"},
-    {"runtime.execution"},
+    {"runtime.execution", "runtime.progress"},
     {"roots"},
     {"gaussian", "measurement", "nets", "data", "metrics", "ensemble"},
     {"transforms", "posterior", "features"},

@@ -19,6 +19,7 @@ from degp import (
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors import NNGP
+from degp.runtime import progress
 from tests.fixtures import normal, seeded
 
 
@@ -103,3 +104,13 @@ def test_a_batch_has_a_point(batch_size):
 def test_no_points_are_refused():
     with pytest.raises(ValueError, match="there is nothing to predict: inputs have no rows"):
         predict(small_ensemble(), torch.zeros(0, 2).double(), gp(Gaussian()))
+
+
+def test_long_predictions_show_their_progress(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    members, x = small_ensemble(), normal(7, 2)
+    predict(members, x, gp(Gaussian(0.1)), batch_size=3, progress=True)
+    shown = [line.split(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["point 3 of 7", "point 6 of 7", "point 7 of 7"]
+    predict(members, x, gp(Gaussian(0.1)))
+    assert not capsys.readouterr().err

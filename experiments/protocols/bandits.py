@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from degp.decisions.bandits import Agent
-from degp.training.progress import progress_bar
+from degp.runtime.progress import progress_bar
 from experiments.data.bandits import Rounds
 
 __all__ = ["Played", "play"]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from degp.training.progress import progress_bar
+from degp.runtime.progress import progress_bar
 from degp.vision import Trained, fit_temperatures
 from experiments.data import DataSetError
 from experiments.data.corruptions import CORRUPTIONS, corrupt, frost_overlays

@@ -11,11 +11,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from degp.data.batches import batches_of
+from degp.data.batches import batches_of, count_of
 from degp.ensemble.modes import evaluation
 from degp.points import Inputs, count_points, take_points
 from degp.runtime.execution import one_tensor
 from degp.runtime.files import new_file
+from degp.runtime.progress import BAR_AFTER, progress_bar
 from degp.typing import Batch, joined
 
 __all__ = ["cache_features", "features_of"]
@@ -36,7 +37,15 @@ def features_of(backbone: nn.Module, inputs: Inputs, *, batch_size: int = 512) -
         return torch.cat([one_tensor(backbone(take_points(inputs, slice(i, i + batch_size)))) for i in starts])
 
 
-def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = None, batch_size: int = 512) -> Batch:
+def cache_features(
+    backbone: nn.Module,
+    data: Any,
+    *,
+    path: Path | str | None = None,
+    batch_size: int = 512,
+    total: int | None = None,
+    progress: bool | None = None,
+) -> Batch:
     """A training set of features instead of inputs: each point passes the backbone once.
 
         heads = Ensemble(make_head, 100, backbone=backbone)
@@ -48,6 +57,8 @@ def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = 
         path: a safetensors file. If it exists, it is read and the backbone does not run; a file of another backbone is
             an error.
         batch_size: points at a time, where the data do not come in batches.
+        total: number of points, for the progress bar.
+        progress: a progress bar, after the first second; by default where the output is a terminal.
 
     Example:
         >>> features = cache_features(torch.nn.Linear(2, 5), data)
@@ -58,12 +69,12 @@ def cache_features(backbone: nn.Module, data: Any, *, path: Path | str | None = 
     device = next((tensor.device for tensor in (*backbone.parameters(), *backbone.buffers())), None)
     if path is not None and Path(path).exists():
         return _read(Path(path), digest, device)
-    cached = joined(
-        *(
-            replace(batch, inputs=features_of(backbone, batch.inputs, batch_size=batch_size))
-            for batch in batches_of(data, batch_size=batch_size, device=device)
-        )
-    )
+    pieces = []
+    with progress_bar(total or count_of(data), "point", progress, after=BAR_AFTER) as bar:
+        for batch in batches_of(data, batch_size=batch_size, device=device):
+            pieces.append(replace(batch, inputs=features_of(backbone, batch.inputs, batch_size=batch_size)))
+            bar.update(len(batch))
+    cached = joined(*pieces)
     if path is not None:
         with new_file(Path(path)) as draft:
             save_file(_tensors(cached), draft, {"backbone": digest})

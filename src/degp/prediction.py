@@ -12,6 +12,7 @@ from degp.gaussian import Coefficients
 from degp.methods import Method, require_method
 from degp.points import Inputs, as_inputs, count_points, take_points
 from degp.predictive import Predictive
+from degp.runtime.progress import BAR_AFTER, progress_bar
 
 __all__ = ["evaluate", "predict"]
 
@@ -26,6 +27,7 @@ def predict(
     num_draws: int = 1000,
     batch_size: int = 4096,
     generator: torch.Generator | None = None,
+    progress: bool | None = None,
 ) -> Predictive:
     """The predictive distribution of new targets, by the method that trained the ensemble.
 
@@ -35,6 +37,7 @@ def predict(
         coefficients: a summary of observations made after training, from `LowRankGaussian.coefficients`.
         num_draws: draws of the function for likelihoods whose predictive distribution has no closed form.
         batch_size: points that the networks see at once.
+        progress: a progress bar, after the first second; by default where the output is a terminal.
 
     Example:
         >>> prediction = predict(ensemble, data.inputs, method)
@@ -43,13 +46,18 @@ def predict(
         >>> low, high = prediction.interval(0.9)
     """
     require_method(method)
-    outputs = evaluate(ensemble, inputs, batch_size=batch_size)
+    outputs = evaluate(ensemble, inputs, batch_size=batch_size, progress=progress)
     return method.predictive(outputs, coefficients=coefficients, num_draws=num_draws, generator=generator)
 
 
 @torch.no_grad()
-def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> Float[Tensor, "M N C"]:
+def evaluate(
+    ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096, progress: bool | None = False
+) -> Float[Tensor, "M N C"]:
     """The members' outputs in evaluation mode, `batch_size` points at a time; restores each module's mode.
+
+    Args:
+        progress: a progress bar, after the first second; None shows it where the output is a terminal.
 
     Example:
         >>> evaluate(ensemble, data.inputs, batch_size=16).shape
@@ -62,6 +70,10 @@ def evaluate(ensemble: Ensemble, inputs: Inputs, *, batch_size: int = 4096) -> F
     num_points = count_points(inputs)
     if not num_points:
         raise ValueError("there is nothing to predict: inputs have no rows")
-    starts = range(0, num_points, batch_size)
-    with evaluation(ensemble), naming_inputs(ensemble, inputs):
-        return torch.cat([ensemble(take_points(inputs, slice(i, i + batch_size))) for i in starts], dim=1)
+    pieces = []
+    bar = progress_bar(num_points, "point", progress, mesh=ensemble.mesh, after=BAR_AFTER)
+    with evaluation(ensemble), naming_inputs(ensemble, inputs), bar as shown:
+        for start in range(0, num_points, batch_size):
+            pieces.append(ensemble(take_points(inputs, slice(start, start + batch_size))))
+            shown.update(pieces[-1].shape[1])
+    return torch.cat(pieces, dim=1)

@@ -114,7 +114,7 @@ def test_each_row_of_the_corruption_table_is_of_images_at_its_severity():
 
 @pytest.mark.parametrize("progress", [True, False, None])
 def test_long_corruption_tables_show_progress(capsys, monkeypatch, progress):
-    monkeypatch.setattr("degp.training.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("degp.runtime.progress.LINE_SECONDS", 0.0)
     corruption_table(example("de"), SETS, types=("contrast",), severities=(1, 2), progress=progress)
     assert ("set 2 of 2:" in capsys.readouterr().err) == bool(progress)  # the output is no terminal
 

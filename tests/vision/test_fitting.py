@@ -9,10 +9,10 @@ import torch
 from torch.testing import assert_close
 
 from degp.nets import mlp
+from degp.runtime import progress as progress_module
 from degp.runtime.distributed import ALONE, Group, Mesh
 from degp.runtime.execution import CompiledForTraining, Vmap
 from degp.training import Captured, CheckpointError, Checkpoints, Eager
-from degp.training import progress as progress_module
 from degp.training.transform import identity
 from degp.vision import Backbone, PriorNetworks, class_scores, fitting, initialise, train, weight_norm
 from tests.vision.cases import CLASSES, METHODS, SETS, example, features, recipe, state, trained

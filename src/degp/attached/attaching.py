@@ -15,7 +15,7 @@ from degp.attached.predictor import Attached
 from degp.attached.preparing import prepare
 from degp.attached.targets import Targets, checked_targets
 from degp.data.arrays import check_weights
-from degp.data.batches import batches_of
+from degp.data.batches import batches_of, count_of
 from degp.ensemble import Ensemble
 from degp.ensemble.last_layers import callable_with, last_layer
 from degp.ensemble.modes import with_gradients
@@ -86,13 +86,14 @@ def attach(
         network = callable_with(network, first.inputs)
         cut, outputs = last_layer(network, first.inputs, layer)
         body = cut.backbone(network)
-        features = cache_features(body, chain([first], batches), path=path)
+        points = chain([first], batches)
+        features = cache_features(body, points, path=path, total=count_of(data), progress=progress)
         _check_features(features)
         targets = Targets.of(features, outputs, classes)
         sizes = {"members": members, "width": width, "components": components}
         made = prepare(body, features, targets, **sizes, generator=generator)
         ensemble, method = made.ensemble, made.method
-        held_out = None if validation is None else _held_out(ensemble, batches_of(validation, device=device), targets)
+        held_out = None if validation is None else _held_out(ensemble, validation, targets, device, progress)
         heads = ensemble.on_features()
         options = {"batch_size": batch_size, "generator": generator, "progress": progress}
         train_calibrated(heads, made.points, method, held_out, steps=steps, **options)
@@ -156,11 +157,15 @@ def _first(batches: Iterator[Batch]) -> Batch:
     )
 
 
-def _held_out(ensemble: Ensemble, batches: Iterator[Batch], known: Targets) -> Batch:
+def _held_out(
+    ensemble: Ensemble, validation: Any, known: Targets, device: torch.device, progress: bool | None
+) -> Batch:
     """Features of validation points, whose targets are of the kind and number of the data's."""
     assert ensemble.backbone is not None
     try:
-        features = cache_features(ensemble.backbone, chain([_first(batches)], batches))
+        batches = batches_of(validation, device=device)
+        points = chain([_first(batches)], batches)
+        features = cache_features(ensemble.backbone, points, total=count_of(validation), progress=progress)
         _check_features(features)
         targets, columns = checked_targets(features.targets, known.outputs, None if known.units else known.outputs)
     except ValueError as error:

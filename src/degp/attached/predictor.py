@@ -55,6 +55,7 @@ class Attached:
         num_draws: int = 1000,
         batch_size: int = 512,
         generator: torch.Generator | None = None,
+        progress: bool | None = None,
     ) -> Predictive:
         """The predictive distribution of new targets, from the network's own inputs; arguments as in `predict`.
 
@@ -67,7 +68,13 @@ class Attached:
         points = map_tensors(lambda tensor: tensor.to(device), inputs)
         with torch.autocast(device.type, enabled=False):  # rounding that differs between members looks like uncertainty
             return predict(
-                self.ensemble, points, self.method, num_draws=num_draws, batch_size=batch_size, generator=generator
+                self.ensemble,
+                points,
+                self.method,
+                num_draws=num_draws,
+                batch_size=batch_size,
+                generator=generator,
+                progress=progress,
             )
 
     def save(self, folder: Path | str) -> None:

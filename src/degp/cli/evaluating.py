@@ -121,10 +121,10 @@ def _compared(
     deep_ensemble: bool = False,
 ) -> _Compared:
     """Evaluates the model and, if there is a table to train them on, its baselines."""
+    from degp.runtime.progress import progress_bar
     from degp.tabular.evaluating import evaluate_baseline, evaluate_rows, simple_baselines
     from degp.tabular.model import read_rows, target_of
     from degp.tabular.saving import load_model
-    from degp.training.progress import progress_bar
 
     model = load_model(folder)
     frame, rows = read_rows(model, table), None if train is None else read_rows(model, train)

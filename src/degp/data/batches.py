@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from degp.typing import Batch
 
-__all__ = ["DatasetRows", "as_points", "batches_of", "population_of"]
+__all__ = ["DatasetRows", "as_points", "batches_of", "count_of", "population_of"]
 
 
 def as_points(item: Any, population: int = 0) -> Batch:
@@ -75,17 +75,23 @@ def batches_of(data: Any, *, batch_size: int = 512, device: torch.device | None 
         yield as_points(item).to(device=device)
 
 
-def population_of(data: Any) -> int:
-    """N, the number of points in a data set; ValueError where it cannot be known."""
+def count_of(data: Any) -> int | None:
+    """The number of points that are at hand, each counted once; None where it cannot be known."""
     if isinstance(data, Batch):
-        return data.population
+        return len(data)
     source = data.dataset if isinstance(data, DataLoader) else data
     if isinstance(data, DataLoader) and (indices := _indices_of(data)) is not None:
         return len({int(index) for index in indices})
     if isinstance(data, (DataLoader, Dataset)) and isinstance(source, Sized):
         return len(source)
-    if isinstance(data, Sequence):
-        return sum(len(as_points(item)) for item in data)
+    return sum(len(as_points(item)) for item in data) if isinstance(data, Sequence) else None
+
+
+def population_of(data: Any) -> int:
+    """N, the number of points in a data set; ValueError where it cannot be known."""
+    count = data.population if isinstance(data, Batch) else count_of(data)
+    if count is not None:
+        return count
     if not isinstance(data, Iterable):
         raise TypeError(
             f"data must be a degp.Batch, a DataLoader, a Dataset or an iterable of batches, but they are a "

@@ -20,12 +20,12 @@ from degp.methods.contract import as_module
 from degp.points import Inputs, take_points
 from degp.runtime.cpu import no_denormals
 from degp.runtime.distributed import Mesh, require_same
+from degp.runtime.progress import progress_bar
 from degp.training.averaging import average_statistics
 from degp.training.checkpoints import Checkpoints
 from degp.training.history import Ending, History, Record
 from degp.training.optimizers import optimizers_for
 from degp.training.plan import Plan
-from degp.training.progress import progress_bar
 from degp.training.schedules import EachStep, after_epoch, require_own, split
 from degp.training.sources import Data, Rows, Stream, source_of
 from degp.training.step import NonFiniteLossError, TrainState, no_order

@@ -17,9 +17,9 @@ from degp.likelihoods import Categorical
 from degp.methods import Method
 from degp.runtime.distributed import ALONE, Mesh
 from degp.runtime.execution import Execution, compiled_forward
+from degp.runtime.progress import BAR_AFTER, progress_bar
 from degp.training import Captured, Checkpoints, Eager, History, Plan, Stepping, adam, fit
 from degp.training.plan import never
-from degp.training.progress import progress_bar
 from degp.training.transform import Transform
 from degp.typing import Batch
 from degp.vision.initialisation import initialise
@@ -27,7 +27,6 @@ from degp.vision.recipe import WEIGHT_PRIOR, Recipe
 
 __all__ = ["Trained", "train", "weight_norm"]
 
-BAR_AFTER = 1.0  # seconds of evaluation without a progress bar
 BATCHES = {"cuda": 500, "cpu": 50}  # images per batch in evaluation
 RECOMPILE_LIMIT = 256  # forms of a function that torch.compile keeps; at its default of 8 a ninth would run eagerly
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from degp.training import progress
-from degp.training.progress import duration, expected_total, progress_bar
+from degp.runtime import progress
+from degp.runtime.progress import duration, expected_total, progress_bar
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from tqdm.auto import tqdm
 
 from degp.runtime.distributed import ALONE, Mesh
 
-__all__ = ["Bar", "Lines", "duration", "expected_total", "progress_bar"]
+__all__ = ["BAR_AFTER", "Bar", "Lines", "duration", "expected_total", "progress_bar"]
 
+BAR_AFTER = 1.0  # seconds of work without a bar, where most work is shorter
 LINE_SECONDS = 30.0  # between two lines of a log
 BAR = "{percentage:3.0f} %|{bar}| {unit} {n_fmt} of {total_fmt}, {elapsed} elapsed, {remaining} left{postfix}"
 
