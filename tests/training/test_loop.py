@@ -689,3 +689,9 @@ def test_training_needs_no_gradients_of_its_caller(mode):
     with mode():
         fit(two, REAL, method, generator=torch.Generator().manual_seed(0), **options)
     torch.testing.assert_close(two(INPUTS), one(INPUTS))
+
+
+@pytest.mark.parametrize("callback", [3, [print, "file"]])
+def test_what_is_no_function_is_refused_before_training(callback):
+    with pytest.raises(TypeError, match="a callback must be a function of an epoch's record"):
+        fit(Ensemble(lambda: nn.Linear(3, 1), 2), REAL, de(Gaussian(0.1)), epochs=1, callback=callback, progress=False)

@@ -84,6 +84,7 @@ def fit(
     generator = generator or _randomly_seeded(source.device, mesh)
     probe = generator.clone_state()
 
+    callbacks = _require_functions(_as_list(callback))
     by_epoch, by_step = split(_as_list(scheduler))
     optimizers = optimizers_for(_as_list(optimizer) if optimizer is not None else [], ensemble, method)
     require_own([*by_epoch, *by_step], optimizers)
@@ -105,7 +106,7 @@ def fit(
     ensemble.train()
     try:
         with no_denormals(), with_gradients():
-            _run(state, source, plan, validation, _as_list(callback), progress)
+            _run(state, source, plan, validation, callbacks, progress)
     except NonFiniteLossError as error:
         last = _last_good(plan.checkpoints)
         raise NonFiniteLossError(f"step {state.count + 1}: {error}; {last}; {error.advice}") from None
@@ -259,6 +260,16 @@ def _check_parts(replicas: int, num_points: int, batch_size: int) -> None:
 
 def _as_list(one_or_many: Any) -> list[Any]:
     return list(one_or_many) if isinstance(one_or_many, Sequence) else [one_or_many]
+
+
+def _require_functions(callbacks: list[Any]) -> list[Callback]:
+    other = next((each for each in callbacks if not callable(each)), None)
+    if other is not None:
+        raise TypeError(
+            f"a callback must be a function of an epoch's record, a dictionary of numbers, but it is a "
+            f"{type(other).__name__}; pass one such as print, or a list of them"
+        )
+    return callbacks
 
 
 def _randomly_seeded(device: torch.device, mesh: Mesh) -> torch.Generator:
