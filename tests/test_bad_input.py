@@ -108,7 +108,7 @@ def test_inputs_that_members_cannot_take_are_named(inputs, given):
         predict(ensemble, inputs, de(Gaussian()))
 
 
-def test_what_is_no_ensemble_no_optimizer_or_no_prior_is_refused(monkeypatch):
+def test_what_is_no_ensemble_no_optimizer_no_prior_or_no_callback_is_refused(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own message comes first
     network, ensemble, method = mlp(1, [5], 1), Ensemble(lambda: mlp(1, [5], 1), 3), de(Gaussian())
     for use in (lambda: fit(network, Batch(X, X), method, epochs=1), lambda: predict(network, X, method)):
@@ -118,6 +118,9 @@ def test_what_is_no_ensemble_no_optimizer_or_no_prior_is_refused(monkeypatch):
         fit(ensemble, Batch(X, X), method, epochs=1, optimizer=torch.optim.Adam)
     with pytest.raises(TypeError, match=r"a prior must have .*, but it is <class 'degp.priors.analytic.NNGP'>"):
         degp(Gaussian(), NNGP)
+    for callback in (3, [print, "file"]):
+        with pytest.raises(TypeError, match=r"a callback must be a function of an epoch's record, .* but it is a"):
+            fit(ensemble, Batch(X, X), method, epochs=1, callback=callback)
 
 
 def test_a_single_member_trains_as_a_plain_network():

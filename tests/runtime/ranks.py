@@ -25,9 +25,10 @@ from degp.methods import Kind, Method
 from degp.nets import mlp
 from degp.prediction import evaluate
 from degp.priors import NNGP, WeightPrior
+from degp.runtime import progress
 from degp.runtime.distributed import ALONE, RanksDiffer, start
 from degp.runtime.execution import Vmap
-from degp.training import Captured, TrainState, progress
+from degp.training import Captured, TrainState
 from degp.training.step import require_finite, train_step
 from degp.typing import Batch
 from experiments.protocols.deadline import Deadline, OutOfTime

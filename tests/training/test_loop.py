@@ -28,8 +28,9 @@ from degp.methods import Memberwise, de, degp, rde, rms
 from degp.nets import mlp, mlp_features
 from degp.priors import NNGP, MonteCarloNNGP
 from degp.priors.penalty import no_penalty
+from degp.runtime import progress
 from degp.runtime.execution import Loop, Vmap
-from degp.training import EarlyStopping, Ending, Plan, TrainState, progress
+from degp.training import EarlyStopping, Ending, Plan, TrainState
 from degp.training.checkpoints import CheckpointError
 from degp.training.step import require_finite, train_step
 from degp.typing import Batch
@@ -689,9 +690,3 @@ def test_training_needs_no_gradients_of_its_caller(mode):
     with mode():
         fit(two, REAL, method, generator=torch.Generator().manual_seed(0), **options)
     torch.testing.assert_close(two(INPUTS), one(INPUTS))
-
-
-@pytest.mark.parametrize("callback", [3, [print, "file"]])
-def test_what_is_no_function_is_refused_before_training(callback):
-    with pytest.raises(TypeError, match="a callback must be a function of an epoch's record"):
-        fit(Ensemble(lambda: nn.Linear(3, 1), 2), REAL, de(Gaussian(0.1)), epochs=1, callback=callback, progress=False)
