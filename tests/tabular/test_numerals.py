@@ -24,6 +24,7 @@ from degp.tabular.numerals import Numerals, numerals_of
         (["1.234", "2"], [1.234, 2]),
         (["1e3", "-inf"], [1000, -np.inf]),
         (["5", "?", "n.a."], [5, np.nan, np.nan]),
+        (["5", "n/a", "NaN", "<NA>"], [5, np.nan, np.nan, np.nan]),
     ],
 )
 def test_numbers_are_read_as_people_write_them(cells, numbers):
@@ -61,6 +62,15 @@ def test_targets_may_have_separators_and_words_for_missing_cells():
     assert infer_task(series).name == "regression"
     rows, values = Target.fit(series.to_frame(), "price").split(series.to_frame())
     assert len(rows) == 30 and values[0] == 1000.5
+
+
+def test_a_placeholder_among_dates_is_a_missing_date():
+    days = pd.date_range("2024-01-01", periods=30).strftime("%d.%m.%Y").tolist()
+    fitted = Preprocessing.fit(pd.DataFrame({"sold": [*days[:-1], "n/a"]}))
+    plain = Preprocessing.fit(pd.DataFrame({"sold": [*days[:-1], None]}))
+    assert fitted.features == plain.features
+    rows = pd.DataFrame({"sold": [days[3], "-"]})
+    np.testing.assert_array_equal(fitted.transform(rows)[0], plain.transform(rows)[0])
 
 
 def test_a_placeholder_among_words_is_a_category():

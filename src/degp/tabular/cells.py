@@ -76,7 +76,7 @@ def to_days(series: pd.Series, form: str) -> Float64[np.ndarray, " N"]:
     """Cells as days since 1970 in UTC, NaN where one is missing; raises TableError if one is not such a date."""
     if series.dtype.kind == "M":
         return _days(series)
-    text = to_text(series)
+    text = without_placeholders(to_text(series))
     values = _days(_dates(text, form))
     example = "2024-01-31" if form == ISO else f"{datetime.date(2024, 1, 31):{form}}"
     reject(series, text.notna().to_numpy() & np.isnan(values), f"dates like {example}", "clean it or leave it empty")
@@ -89,7 +89,8 @@ def filled_cells(series: pd.Series) -> Bool[np.ndarray, " N"]:
 
 
 def date_format(text: pd.Series) -> str | None:
-    """The first format that all these cells follow, if there is one."""
+    """The first format that all these cells follow, placeholders left out, if there is one."""
+    text = without_placeholders(text).dropna()
     few = text.iloc[:100]
     likely = [form for form in DATE_FORMATS if _dates(few, form).notna().all()]
     return next((form for form in likely if _dates(text, form).notna().all()), None) if len(text) else None

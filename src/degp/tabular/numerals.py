@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float64
 __all__ = ["Numerals", "are_placeholders", "numerals_of", "without_placeholders"]
 
 PLACEHOLDERS = frozenset(
-    "? ?? - -- --- – — . .. ... * x na n.a n.a. n/d nil none null missing unknown #n/a #value! #div/0! #ref!".split()
-) | {"not available", "not applicable"}
+    "? ?? - -- --- – — . .. ... * x na n.a n.a. n/a n/d nan <na> nat nil none null missing unknown".split()
+) | {"not available", "not applicable", "#n/a", "#na", "#value!", "#div/0!", "#ref!"}
 _CURRENCY = "$€£¥₹"
 _GAPS = "    '’"  # of groups of three digits, besides the comma or the point
 _UNIT = re.compile(rf"([+-]?)\s*[{_CURRENCY}]?\s*([+-]?[^\s{_CURRENCY}%].*?)\s*[{_CURRENCY}%]?", re.DOTALL)
@@ -59,10 +59,10 @@ def numerals_of(distinct: Iterable[str]) -> Numerals | None:
 
 
 def are_placeholders(text: pd.Series) -> Bool[np.ndarray, " N"]:
-    """Which texts stand for a missing number."""
+    """Which texts stand for a missing number or date."""
     return text.str.casefold().isin(PLACEHOLDERS).to_numpy() if len(text) else np.zeros(0, dtype=bool)
 
 
 def without_placeholders(text: pd.Series) -> pd.Series:
-    """The texts, None where one stands for a missing number."""
+    """The texts, None where one stands for a missing number or date."""
     return text.where(~are_placeholders(text), None)
