@@ -52,11 +52,11 @@ def num_splits(group: str = "regression") -> str:
     return f"{splits} split{'s' * (splits != 1)}"
 
 
-def leaders(group: str) -> str:
-    """The three methods of the lowest mean ranks in each score."""
+def leaders(group: str, *splits: str) -> str:
+    """The three methods of the lowest mean ranks in each score, over these splits or over all."""
     found = []
     for score in _group(group).ranked:
-        first = list(_ranking(group, score).means.items())[:3]
+        first = list(_ranking(group, score, splits).means.items())[:3]
         found.append(f"{TITLES.get(score, score)}: " + ", ".join(f"{_full(name)} {value:.2f}" for name, value in first))
     return "; ".join(found)
 
@@ -191,8 +191,9 @@ def _compared() -> tuple[Records, Records]:
 
 
 @cache
-def _ranking(group: str, score: str) -> Ranking:
-    return rank(losses(*_compared(), _group(group), score))
+def _ranking(group: str, score: str, splits: tuple[str, ...] = ()) -> Ranking:
+    rows, failed = ([r for r in each if not splits or str(r["split"]) in splits] for each in _compared())
+    return rank(losses(rows, failed, _group(group), score))
 
 
 def _group(slug: str) -> Group:
