@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped, UInt8
@@ -30,6 +30,13 @@ class Corruption:
     apply: Callable[..., Float[Tensor, "N 3 32 32"]]
     severities: tuple[tuple[int | float, ...], ...]
     needs: tuple[str, ...] = ()
+
+    def applied(
+        self, images: UInt8[Tensor, "N 3 32 32"], arguments: Sequence[int | float], given: Mapping[str, Any]
+    ) -> UInt8[Tensor, "N 3 32 32"]:
+        """The images under it, a chunk at a time, with those of the given keywords that it needs."""
+        needed = {need: given[need] for need in self.needs}
+        return torch.cat([as_bytes(self.apply(chunk, *arguments, **needed)) for chunk in images.split(CHUNK)])
 
 
 DRAWS = ("generator",)
@@ -109,9 +116,7 @@ def corrupt(
     corruption, arguments = find_corruption(name, severity)
     if "overlays" in corruption.needs:
         check_overlays(overlays)
-    given = {"generator": generator, "overlays": overlays}
-    apply = partial(corruption.apply, **{need: given[need] for need in corruption.needs})
-    return torch.cat([as_bytes(apply(chunk, *arguments)) for chunk in images.split(CHUNK)])
+    return corruption.applied(images, arguments, {"generator": generator, "overlays": overlays})
 
 
 def find_corruption(

@@ -1,12 +1,9 @@
 """The 10 corruptions by name, their published levels at severities 1 to 5, and the function that applies them."""
 
-from functools import partial
-
-import torch
 from jaxtyping import Shaped, UInt8
 from torch import Generator, Tensor
 
-from experiments.data.corruptions.catalogue import CHUNK, Corruption, as_bytes, find_corruption
+from experiments.data.corruptions.catalogue import Corruption, find_corruption
 from experiments.data.corruptions.checks import check_generator, check_images
 from experiments.data.corruptions_bar.distortion import pinch_and_twirl, ripple
 from experiments.data.corruptions_bar.occlusion import checkerboard_cutout, lines
@@ -55,6 +52,4 @@ def corrupt_bar(
     check_images(images)
     check_generator(generator, images.device)
     corruption, arguments = find_corruption(name, severity, CATALOGUE_BAR)
-    given = {"generator": generator}
-    apply = partial(corruption.apply, **{need: given[need] for need in corruption.needs})
-    return torch.cat([as_bytes(apply(chunk, *arguments)) for chunk in images.split(CHUNK)])
+    return corruption.applied(images, arguments, {"generator": generator})

@@ -14,7 +14,7 @@ def preferred(records: Records) -> Facts:
     """The DE-GP that validation images prefer, of those with the usual augmentation and scores on CIFAR-10-C̄.
 
     Its NLL on clean images is the lowest of those within `TIE` of the lowest NLL on CIFAR-10-C̄. A setting whose NLL on
-    clean images exceeds rDE's by more than `HARMLESS` is no candidate. None of the images is reported.
+    clean images exceeds rDE's by more than `HARMLESS` is no candidate. No test image takes part.
     """
     comparable = [r for r in records if r.get(SHIFTED) is not None and r["augmentation"] is None]
     baselines = [r[CLEAN] for r in comparable if r["method"] == BASELINE and r["context"] is None]
